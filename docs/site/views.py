@@ -37,7 +37,7 @@ def _view(name: str, view: Mapping[str, Any]) -> Iterator[str]:
 
 def _bounds(report: Report) -> str:
     time = f"Time: `{report.time}`. " if report.time else ""
-    return f"{time}By: {_codes(report.keys)}; shows {_codes(report.measures)}."
+    return f"{time}By: {_codes(report.groups)}; shows {_codes(report.measures)}."
 
 
 def _codes(names: Iterable[str]) -> str:

@@ -13,7 +13,19 @@ from forge_schema.model.quantities import DAY, counted, span
 from forge_schema.model.states import JobKind, Reason, State, StateWord, WaitsFor
 
 KEYS = (
-    *("state", "owner", "queue", "name", "label", "worker", "reason", "waits", "kind", "sweep"),
+    *(
+        "state",
+        "owner",
+        "team",
+        "queue",
+        "name",
+        "label",
+        "worker",
+        "reason",
+        "waits",
+        "kind",
+        "sweep",
+    ),
     *("experiment", "param", "id", "since"),
 )
 ENUMS: dict[str, type[StrEnum]] = {

@@ -39,15 +39,20 @@ class QueueLimits(TypedDict, total=False):
     max_gpus: int | None
 
 
-class OwnersLimits(QueueLimits, total=False):
+class TeamsLimits(QueueLimits, total=False):
+    """The limits and the budget of a team, of all its owners together."""
+
+    gpu_hours_per_month: float | None
+    cost_per_month: float | None
+    when_spent: WhenSpent
+
+
+class OwnersLimits(TeamsLimits, total=False):
     """An owner's limits, weight and budget, and what a request may spend without approval."""
 
     weight: float
     approve_gpu_hours: float | None
     approve_cost: float | None
-    gpu_hours_per_month: float | None
-    cost_per_month: float | None
-    when_spent: WhenSpent
 
 
 class Administration:
@@ -229,10 +234,18 @@ class Administration:
         return Rows(self.backend.admin.teams())
 
     def change_team(
-        self, name: str, *, join: Sequence[str] = (), leave: Sequence[str] = ()
+        self,
+        name: str,
+        *,
+        join: Sequence[str] = (),
+        leave: Sequence[str] = (),
+        **limits: Unpack[TeamsLimits],
     ) -> Team:
-        """Have owners join and leave a team, which is made if it is new; return it."""
-        changes = TeamChanges(join=list(join), leave=list(leave))
+        """Have owners join and leave a team, which is made if it is new, and limit it; return it.
+
+        Limits left out stay; None removes one.
+        """
+        changes = TeamChanges(join=list(join), leave=list(leave), **limits)
         return self.backend.admin.change_team(name, changes)
 
     def remove_team(self, name: str) -> None:

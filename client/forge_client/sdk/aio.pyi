@@ -44,7 +44,7 @@ from forge_schema.model.worker import WorkerInfo
 from forge_client.checks import Check
 from forge_client.project.matrix import Scalar
 from forge_client.results.comparison import PointGroup
-from forge_client.sdk.administration import OwnersLimits, QueueLimits
+from forge_client.sdk.administration import OwnersLimits, QueueLimits, TeamsLimits
 from forge_client.sdk.client import Client
 from forge_client.sdk.job import Job
 from forge_client.sdk.rows import FoundRows, Rows
@@ -336,7 +336,12 @@ class AsyncClient:
     ) -> Secret: ...
     async def teams(self) -> Rows[Team]: ...
     async def change_team(
-        self, name: str, *, join: Sequence[str] = (), leave: Sequence[str] = ()
+        self,
+        name: str,
+        *,
+        join: Sequence[str] = (),
+        leave: Sequence[str] = (),
+        **limits: Unpack[TeamsLimits],
     ) -> Team: ...
     async def remove_team(self, name: str) -> None: ...
     async def rotate_key(self, key_id: str) -> str: ...

@@ -84,6 +84,9 @@ def _limit(limit: Limit, explanation: Explanation) -> str:
         "approval": t("an admin must approve what it may spend"),
         "queue_paused": t("the queue {name} is paused", **queue),
         "budget": t("the budget of {name} is spent for this month", **owner),
+        "team_budget": t("the budget of the owner's team is spent for this month"),
+        "team_jobs": t("the owner's team: jobs running {used}, allowed {limit}", **numbers),
+        "team_gpus": t("the owner's team: GPUs in use {used}, allowed {limit}", **numbers),
         "queue_jobs": t("queue {name}: jobs running {used}, allowed {limit}", **queue, **numbers),
         "queue_gpus": t("queue {name}: GPUs in use {used}, allowed {limit}", **queue, **numbers),
         "owner_jobs": t("owner {name}: jobs running {used}, allowed {limit}", **owner, **numbers),
@@ -103,6 +106,7 @@ def _remedy(remedy: Remedy, explanation: Explanation) -> str:
     return {
         "resume_queue": t("resume the queue {name}", name=explanation.queue),
         "raise_budget": t("ask an admin for a larger budget of {name}", name=explanation.owner),
+        "raise_team_budget": t("ask an admin for a larger budget of the owner's team"),
         "wait": t("wait until it is due"),
         "wait_for_job": t("wait for the other job"),
         "wait_for_turn": t("wait for jobs of its sweep to end"),

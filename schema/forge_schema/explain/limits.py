@@ -123,9 +123,12 @@ def _pauses(job: Row) -> Iterator[Limit]:
     # The claim reads only the lane, which has copies of both pauses.
     if not job["paused"]:
         return
-    if job["owner_paused"]:
+    wait_s = (job["next_month"] - job["now"]).total_seconds()
+    if job["team_paused"]:
+        text = f"the budget of the team {job['team']} is spent for this month"
+        yield Limit(code="team_budget", text=text, until=job["next_month"], wait_s=wait_s)
+    if job["owner_paused"] and (job["spent_at"] or not job["team_paused"]):
         text = f"the budget of {job['owner']} is spent for this month{_spent(job)}"
-        wait_s = (job["next_month"] - job["now"]).total_seconds()
         yield Limit(code="budget", text=text, until=job["next_month"], wait_s=wait_s)
     if job["queue_paused"] or not job["owner_paused"]:
         yield Limit(code="queue_paused", text=f"the queue {job['queue']} is paused")
@@ -144,7 +147,8 @@ def _spent(job: Row) -> str:
 
 
 def _concurrency(job: Row) -> Iterator[Limit]:
-    for whose, name in (("queue", job["queue"]), ("owner", job["owner"])):
+    for whose in ("queue", "owner", "team"):
+        name = job[whose]
         for what, wanted in (("jobs", 1), ("gpus", job["gpus"] * job["nodes"])):
             limit, used = job[f"{whose}_max_{what}"], job[f"{whose}_{what}"]
             if limit is not None and used + wanted > limit:

@@ -45,8 +45,10 @@ def _of_limit(job: Row, limit: Limit) -> Remedy:
         case "queue_paused":
             command = f"forge queue resume {quote(job['queue'])}"
             return _needed("resume_queue", f"resume the queue {job['queue']}", command)
-        case "budget":
-            return _needed("raise_budget", f"ask an admin for a larger budget of {job['owner']}")
+        case "budget" | "team_budget":
+            whose = job["owner"] if limit.code == "budget" else f"the team {job['team']}"
+            text = f"ask an admin for a larger budget of {whose}"
+            return _needed(f"raise_{limit.code}", text)
         case "backing_off" | "delayed" | "due":
             return _of_time(job, limit)
         case "turn" | "approval":
@@ -83,7 +85,7 @@ def _of_concurrency(job: Row, limit: Limit) -> Remedy:
     name = job[whose]
     room = (limit.used or 0) + (limit.wanted or 0)
     noun = counted(room, "job" if what == "jobs" else "GPU")
-    place = quote(name) if whose == "queue" else f"--owner {quote(name)}"
+    place = quote(name) if whose == "queue" else f"--{whose} {quote(name)}"
     text = f"allow the {whose} {name} {noun} at once, or wait for one of its jobs to end"
     if not limit.used:
         text = f"allow the {whose} {name} {noun} at once"

@@ -115,15 +115,36 @@ class OwnerLimits(Record, _OfOwner):
     spent_at: datetime | None = None
 
 
-class Team(Record):
-    """A team and its owners. An owner is in one team at most."""
+class _OfTeam(BaseModel):
+    """What all owners of a team together may have; null means no limit."""
+
+    max_jobs: Count | None = None
+    max_gpus: Count | None = None
+    gpu_hours_per_month: Spending = None
+    cost_per_month: Spending = None
+    when_spent: WhenSpent = "hold"
+
+
+class Team(Record, _OfTeam):
+    """A team and its owners; an owner is in one team at most.
+
+    `used_…` is what the jobs of its owners used in this month, if it has a budget, and `spent_at`
+    since when that is spent.
+    """
 
     name: str
     owners: Sequence[str] = ()
+    used_gpu_hours: float | None = None
+    used_cost: float | None = None
+    spent_at: datetime | None = None
 
 
-class TeamChanges(KnownFields):
-    """Owners who `join` a team, and leave the one before, and others who `leave` it."""
+class TeamChanges(KnownFields, _OfTeam):
+    """Owners who `join` a team, and leave the one before; who `leave` it; and some of its limits.
+
+    Limits that are left out stay, null means none. They hold for all owners of the team together,
+    and each owner's own in addition to them.
+    """
 
     join: Annotated[Sequence[Word], Field(max_length=1000)] = ()
     leave: Annotated[Sequence[Word], Field(max_length=1000)] = ()

@@ -90,11 +90,11 @@ class WorkerChance(Record):
 class Limit(Record):
     """A limit that holds a job back on every worker.
 
-    `code` is `queue_paused`, `budget`, `queue_jobs`, `queue_gpus`, `owner_jobs`,
-    `owner_gpus`, `backing_off`, `delayed`, `due`, `turn`, `approval`, or the kind of a dependency,
-    for which `jobs` are the jobs waited for. For `turn`, `before` jobs of the sweep go first; for
-    `approval`, that is what an admin has to approve. If it limits
-    what runs at once, `used` and `wanted` together exceed `limit`. If it is a delay, or a budget
+    `code` is `queue_paused`, `budget`, `team_budget`, `queue_jobs`, `queue_gpus`, `owner_jobs`,
+    `owner_gpus`, `team_jobs`, `team_gpus`, `backing_off`, `delayed`, `due`, `turn`, `approval`, or
+    the kind of a dependency, for which `jobs` are the jobs waited for. For `turn`, `before` jobs of
+    the sweep go first; for `approval`, that is what an admin has to approve. If it limits what runs
+    at once, `used` and `wanted` together exceed `limit`. If it is a delay, or a budget
     that is spent, it ends at `until`, in `wait_s` seconds.
     """
 

@@ -212,6 +212,7 @@ class RunMember(MemberReading, Record):
 class JobDetail(JobStatus):
     """A job with its request, and the checkpoint of another job that it started from, if any.
 
+    `team` is that of its owner now.
     `dependencies` are the jobs that it waits for or waited for. `due_in_s` is the time until a
     scheduled job may start, in seconds; `retries_left` counts the retries after failures. `firing`
     is set if a schedule submitted it. `members` are the ranks of a job on several machines. The
@@ -219,6 +220,7 @@ class JobDetail(JobStatus):
     """
 
     spec: dict[str, Any]
+    team: str | None = None
     source_job_id: int | None = None
     source_attempt: int | None = None
     source_number: int | None = None

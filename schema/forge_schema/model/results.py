@@ -53,7 +53,7 @@ NAMED = 8
 # How many runs are sorted or grouped: the newest that match.
 MOST_RUNS = 10_000
 NEXT = "path and query of the next page of runs that are not sorted"
-GroupedBy = Literal["experiment", "sweep", "owner"]
+GroupedBy = Literal["experiment", "sweep", "owner", "team"]
 
 
 class ColumnUnknown(ForgeError):

@@ -64,8 +64,12 @@ class Limits:
     def set_team(self, name: str, changes: TeamChanges) -> Row:
         """Change a team, which is made unless there is one, and return it."""
         who = {"join": list(changes.join), "leave": list(changes.leave)}
-        params = {**who, "name": name, "actor": self._actor}
-        self._database.rows("set_team", again=True, **params)
+        given = Jsonb(changes.model_dump(exclude={*who}, exclude_unset=True))
+        params = {**changes.model_dump(), **who, "name": name, "given": given}
+        with self._database.transaction() as connection:
+            run(connection, "lock_owners", {})
+            concerned = run(connection, "set_team", {**params, "actor": self._actor})
+            self._follow_owners(connection, [row["owner"] for row in concerned])
         return next(iter(self.teams(name)))
 
     def remove_team(self, name: str) -> None:
@@ -74,11 +78,21 @@ class Limits:
         Raises:
             NoSuchTeam: there is none of this name.
         """
-        if self._database.one("delete_team", name=name, actor=self._actor) is None:
-            raise NoSuchTeam(name)
+        with self._database.transaction() as connection:
+            run(connection, "lock_owners", {})
+            its = run(connection, "delete_team", {"name": name, "actor": self._actor})
+            if not its:
+                raise NoSuchTeam(name)
+            self._follow_owners(connection, its[0]["owners"])
+
+    def _follow_owners(self, connection: Connection, owners: list[str]) -> None:
+        """Have lanes and slots follow who is in which team, and the teams' limits and budgets."""
+        _count_spending(connection, None, self._actor)
+        _follow(connection, None, owners)
+        _make_slots(connection)
 
     def count_spending(self) -> list[tuple[str, int]]:
-        """Count what owners with a budget have used, and pause or resume them.
+        """Count what owners and teams with a budget have used, and pause or resume the owners.
 
         Return the owners whose running jobs have to go once it is spent, each with such a job.
         """
@@ -104,13 +118,14 @@ class Limits:
     ) -> None:
         # Each statement's snapshot must include what the previous one waited for: lanes being
         # created, and settings of the owner or queue on the lanes' other side.
-        lanes = {"queue": queue, "owner": owner}
+        named = {"queue": queue, "owner": owner}
         with self._database.transaction() as connection:
-            run(connection, name, {**params, **lanes, "actor": self._actor})
+            if owner is not None:
+                run(connection, "lock_owners", {})
+            run(connection, name, {**params, **named, "actor": self._actor})
             if owner is not None:
                 _count_spending(connection, owner, self._actor)
-            run(connection, "lock_lanes", lanes)
-            run(connection, "lanes_follow", lanes)
+            _follow(connection, queue, [] if owner is None else [owner])
             _make_slots(connection)
 
 
@@ -118,10 +133,14 @@ def _count_spending(connection: Connection, owner: str | None, actor: str) -> li
     counted = run(connection, "count_spending", {"owner": owner, "actor": actor})
     for row in counted:
         if row["lanes"]:
-            lanes = {"queue": None, "owner": row["owner"]}
-            run(connection, "lock_lanes", lanes)
-            run(connection, "lanes_follow", lanes)
+            _follow(connection, None, [row["owner"]])
     return counted
+
+
+def _follow(connection: Connection, queue: str | None, owners: list[str]) -> None:
+    lanes = {"queue": queue, "owners": owners}
+    run(connection, "lock_lanes", lanes)
+    run(connection, "lanes_follow", lanes)
 
 
 def _make_slots(connection: Connection) -> None:

@@ -29,7 +29,7 @@ PLACES = {
 }
 CANCELS = (Reason.CANCELLED, Reason.DEPENDENCY_FAILED)
 # Keys that the index itself answers.
-INDEXED = {"owner", "queue", "since"}
+INDEXED = {"owner", "team", "queue", "since"}
 WAYS = ("all", "lane", "sweep", "experiment", "lease", "ready", "scheduled", "held", "ids")
 
 # How many of the newest jobs are searched for a name, at most: of the owner, and of all others.
@@ -101,7 +101,7 @@ def among(
 
 def _ways(wanted: Filter, scope: list[str] | None) -> dict[str, Any]:
     """Return the indexes that find candidates, and what is looked up in them."""
-    in_lanes = scope is not None or bool(INDEXED & {"owner", "queue"} & set(wanted.terms))
+    in_lanes = scope is not None or bool((INDEXED - {"since"}) & set(wanted.terms))
     in_lanes = in_lanes or bool(wanted.labels)
     ways, reasons = ({"ids"}, list[str]()) if wanted.values("id") else _places(wanted)
     if ways is None:
@@ -151,6 +151,7 @@ def _conditions(wanted: Filter) -> dict[str, Any]:
         "waits": list(wanted.values("waits")) or None,
         "kinds": list(wanted.values("kind")) or None,
         "owners": _likes(wanted, "owner"),
+        "teams": _likes(wanted, "team"),
         "queues": _likes(wanted, "queue"),
         "names": _likes(wanted, "name"),
         "workers": _likes(wanted, "worker"),

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+TEAM = "team"
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -29,6 +31,11 @@ class Report:
     owned: bool = True
     now: bool = False
     order: str | None = None
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """What rows may be grouped by: the keys, and the team that the owner is in now."""
+        return (*self.keys, *([TEAM] if "owner" in self.keys else []))
 
 
 def day_of(column: str) -> str:

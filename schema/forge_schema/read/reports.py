@@ -8,7 +8,7 @@ from psycopg import sql
 from forge_schema.database.pool import Connection, Database, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import span
-from forge_schema.read.report_definitions import REPORTS, Report
+from forge_schema.read.report_definitions import REPORTS, TEAM, Report
 
 PAGE = 1000
 
@@ -107,10 +107,10 @@ def _check(
     name: str, chosen: Report, by: Sequence[str], since: str | None, scope: list[str] | None
 ) -> None:
     for column in by:
-        if column not in chosen.keys:
+        if column not in chosen.groups:
             raise ReportColumnUnknown(
                 f"the report {name} cannot be grouped by {column!r}",
-                hint=f"group by one or more of {', '.join(chosen.keys)}",
+                hint=f"group by one or more of {', '.join(chosen.groups)}",
             )
     if since is not None and chosen.time is None:
         raise ReportColumnUnknown(
@@ -145,7 +145,8 @@ def _whole(name: str, chosen: Report, *, bounded: bool) -> tuple[sql.Composable,
 
 
 def _grouped(name: str, chosen: Report, by: Sequence[str]) -> tuple[sql.Composable, sql.Composable]:
-    keys = [chosen.day if column == "day" else column for column in by]
+    computed = {"day": chosen.day, TEAM: "forge_team(owner)"}
+    keys = [computed.get(column, column) for column in by]
     shown = [f"{key} AS {column}" for key, column in zip(keys, by, strict=True)]
     shown += [f"{made} AS {column}" for column, made in chosen.measures.items()]
     places = ", ".join(str(place) for place in range(1, len(by) + 1))

@@ -167,7 +167,7 @@ class Findings(Verbs):
     def run_groups(
         self, query: Query = "", *, by: GroupedBy, owner: Word | None = None
     ) -> RunGroups:
-        """Return the experiments, sweeps or owners of jobs, with how many there are and their sums.
+        """Return the experiments, sweeps, owners or teams of jobs, with their count and sums.
 
         Grouped are the newest 10,000 jobs that match, or fewer.
 

@@ -102,3 +102,15 @@ def test_who_sees_everyone_reads_all_and_changes_nothing(
         job.cancel()
     with pytest.raises(ClientError, match="needs the role"):
         professor.change_team("nlp", join=["prof"])
+
+
+def test_queries_groups_and_reports_know_teams(professor: Client, jobs: dict[str, int]) -> None:
+    assert {job.owner for job in professor.jobs("team:nlp")} == {"ann", "ben"}
+    assert {job.owner for job in professor.jobs("team:n*,vision owner:cleo")} == {"cleo"}
+    assert [(group.name, group.runs) for group in professor.run_groups(by="team")] == [
+        ("vision", 1),
+        ("nlp", 2),
+    ]
+    counted = professor.report("jobs", by=["team"])
+    assert {row["team"]: row["jobs"] for row in counted} == {"nlp": 2, "vision": 1}
+    assert professor.job(jobs["ann"]).status().team == "nlp"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.explain.explain import explain
-from forge_schema.model.admin import OwnerSettings
+from forge_schema.model.admin import OwnerSettings, TeamChanges
 from forge_schema.model.lease import Usage
 from forge_schema.model.states import Reason, State
 
@@ -163,3 +163,40 @@ def test_a_lane_of_a_program_that_knows_no_budgets_is_paused_within_a_minute(rig
     rig.rows("UPDATE lane SET paused = false")
     rig.admin.count_spending()
     assert machine(rig).claim() == []
+
+
+def test_a_team_spends_what_its_owners_do(rig: Rig) -> None:
+    rig.admin.set_team("nlp", TeamChanges(join=["ann", "ben"], gpu_hours_per_month=10))
+    worker = machine(rig)
+    run(rig, worker, 1, owner="ann", gpus=4)
+    run(rig, worker, 1, owner="ben", gpus=4)
+    rig.admin.count_spending()
+    (team,) = rig.admin.teams()
+    assert (team["used_gpu_hours"], team["spent_at"]) == (8, None)
+    run(rig, worker, 1, owner="ann", gpus=4)
+    rig.admin.count_spending()
+    waiting = rig.submit(owner="ben", gpus=1)
+    assert worker.claim() == []
+    (limit_,) = explain(rig.database, waiting).limits
+    assert limit_.code == "team_budget"
+    assert limit_.text == "the budget of the team nlp is spent for this month"
+    assert [row["detail"]["team"] for row in rig.rows(BUDGET_EVENTS)] == ["nlp"]
+    # Whose jobs they are, their usage goes with.
+    rig.admin.set_team("nlp", TeamChanges(leave=["ben"]))
+    assert worker.claim_one().fence.job_id == waiting
+    assert rig.admin.teams()[0]["used_gpu_hours"] == 8
+
+
+def test_an_owner_of_a_spent_team_stays_under_the_own_budget(rig: Rig) -> None:
+    rig.admin.set_team("nlp", TeamChanges(join=["ann"], gpu_hours_per_month=1))
+    limit(rig, gpu_hours_per_month=2)
+    worker = machine(rig)
+    run(rig, worker, 1, owner="ann", gpus=4)
+    rig.admin.count_spending()
+    waiting = rig.submit(owner="ann", gpus=1)
+    codes = [one.code for one in explain(rig.database, waiting).limits]
+    assert codes == ["team_budget", "budget"]
+    rig.admin.set_team("nlp", TeamChanges(gpu_hours_per_month=None))
+    assert worker.claim() == []
+    limit(rig, gpu_hours_per_month=None)
+    assert worker.claim_one().fence.job_id == waiting

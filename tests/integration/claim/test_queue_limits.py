@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_schema.database.migrate import upgrade
 from forge_schema.database.pool import run
-from forge_schema.model.admin import OwnerSettings
+from forge_schema.explain.explain import explain
+from forge_schema.model.admin import OwnerSettings, TeamChanges
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
 from forge_schema.queue.limits import UNSET
@@ -27,14 +28,16 @@ GPUS = [{"name": "NVIDIA A100-SXM4-80GB", "uuid": f"GPU-{n}", "vram_mb": 81920} 
 
 
 def limit(rig: Rig, what: str, *, max_jobs: int | None = None, max_gpus: int | None = None) -> None:
-    """Set the limits of the queue `default` or of the owner `ann`."""
+    """Set the limits of the queue `default`, of the owner `ann` or of the owner's team."""
     if what == "queue":
         rig.admin.set_queue("default", {"max_jobs": max_jobs, "max_gpus": max_gpus})
+    elif what == "team":
+        rig.admin.set_team("nlp", TeamChanges(join=["ann"], max_jobs=max_jobs, max_gpus=max_gpus))
     else:
         rig.admin.limit_owner("ann", OwnerSettings(max_jobs=max_jobs, max_gpus=max_gpus))
 
 
-@pytest.mark.parametrize("what", ["queue", "owner"])
+@pytest.mark.parametrize("what", ["queue", "owner", "team"])
 @pytest.mark.parametrize(
     ("limits", "granted"),
     [
@@ -331,3 +334,37 @@ def test_what_an_admin_sets_is_in_the_audit_trail(rig: Rig) -> None:
         ("queue set", {**limited, "paused": True}),
         ("queue set", {**limited, "paused": False}),
     ]
+
+
+def slots(rig: Rig) -> dict[str, int]:
+    return {
+        row["name"]: row["taken"]
+        for row in rig.rows("SELECT name, count(job_id) AS taken FROM slot GROUP BY name")
+    }
+
+
+def test_a_limit_of_a_team_counts_all_its_owners_as_they_come_and_go(rig: Rig) -> None:
+    rig.admin.set_team("nlp", TeamChanges(join=["ann", "ben"], max_jobs=2))
+    worker = rig.worker(gpus=GPUS)
+    for owner in ("ann", "ann", "ben", "cleo", "cleo"):
+        rig.submit(owner=owner)
+    assert [grant.owner for grant in worker.claim(count=9)].count("cleo") == 2
+    assert (slots(rig), len(worker.claim(count=9))) == ({"nlp": 2}, 0)
+    # Who joins brings what runs.
+    rig.admin.set_team("nlp", TeamChanges(join=["cleo"]))
+    assert slots(rig) == {"nlp": 4}
+    rig.admin.set_team("nlp", TeamChanges(leave=["ann"]))
+    rig.submit(owner="ann")
+    taken = {grant.owner for grant in worker.claim(count=9)}
+    assert "ann" in taken
+    rig.admin.remove_team("nlp")
+    assert (slots(rig), rig.count("lane WHERE limited")) == ({}, 0)
+
+
+def test_the_first_job_of_an_owner_is_under_the_limit_of_the_team(rig: Rig) -> None:
+    rig.admin.set_team("nlp", TeamChanges(join=["dan"], max_gpus=1))
+    jobs = rig.submit_many(2, owner="dan", gpus=1)
+    assert len(rig.worker(gpus=GPUS).claim(count=9)) == 1
+    explanation = explain(rig.database, jobs[-1])
+    assert [limit.code for limit in explanation.limits] == ["team_gpus"]
+    assert explanation.remedies[0].command == "forge queue limit --team nlp --gpus 2"

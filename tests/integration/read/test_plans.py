@@ -44,6 +44,7 @@ SCOPES = (None, ["ann"], ["ann", "ben", "quiet"], ["nobody"])
 STATES: tuple[list[State], ...] = ([], *([state] for state in State), [State.FAILED, State.DEAD])
 FILTERS = (
     "owner:ann",
+    "team:nlp",
     "owner:quiet state:failed",
     "state:failed",
     "state:queued",
@@ -321,7 +322,8 @@ SMALL = frozenset({
     "direct_workers", "drop_partitions", "due", "raise_numbers", "due_schedules", "ended", "inputs",
     "enrolled_worker", "health", "kept_by_owner", "lock_run", "members_among", "own_job",
     "own_lease", "key", "keys",
-    "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",
+    "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_owners",
+    "lock_slots",
     "call_in", "deliveries", "teams",
     "newest_checkpoints",
     "form", "formed", "grow", "make_partitions", "match", "mend_turns", "missing_uploads",

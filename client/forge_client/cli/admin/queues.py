@@ -9,6 +9,8 @@ from forge_schema.model.admin import (
     OwnerSettings,
     Preemption,
     QueueInfo,
+    Team,
+    TeamChanges,
     WhenSpent,
 )
 from forge_schema.model.quantities import counted, duration_text, seconds
@@ -52,7 +54,7 @@ class Amounts(NamedTuple):
         return {name: _amount(f"--{name.replace('_', '-')}", text) for name, text in given.items()}
 
 
-def _used(owner: OwnerLimits) -> str:
+def used(owner: OwnerLimits | Team) -> str:
     parts = []
     if owner.gpu_hours_per_month is not None:
         most = counted(owner.gpu_hours_per_month, "GPU-hour")
@@ -75,7 +77,7 @@ OWNERS: list[Column] = [
     ("MOST GPUS", lambda o: o.max_gpus),
     ("WEIGHT", lambda o: f"{o.weight:g}"),
     ("ASKS ABOVE", lambda o: _spent(o.approve_gpu_hours, o.approve_cost)),
-    ("USED THIS MONTH", _used),
+    ("USED THIS MONTH", used),
     ("", lambda o: "spent" if o.spent_at else ""),
 ]
 QueueName = Annotated[
@@ -183,6 +185,10 @@ def limit(
         str | None, typer.Argument(help="The queue to limit.", autocompletion=names.queues)
     ] = None,
     owner: Annotated[str | None, typer.Option(help="Owner to limit instead of a queue.")] = None,
+    team: Annotated[
+        str | None,
+        typer.Option(help="Team to limit, all its owners together.", autocompletion=names.teams),
+    ] = None,
     jobs: Annotated[str | None, typer.Option(help="Maximum running jobs, or none.")] = None,
     gpus: Annotated[str | None, typer.Option(help="Maximum GPUs in use, or none.")] = None,
     weight: Annotated[
@@ -200,26 +206,33 @@ def limit(
         typer.Option(help="An owner's requests above this cost wait for approval, or none."),
     ] = None,
     gpu_hours_per_month: Annotated[
-        str | None, typer.Option(help="GPU-hours that an owner may use in a month, or none.")
+        str | None,
+        typer.Option(help="GPU-hours of an owner or team in a month, or none."),
     ] = None,
     cost_per_month: Annotated[
-        str | None, typer.Option(help="What an owner's jobs of a month may cost, or none.")
+        str | None,
+        typer.Option(help="Cost of the jobs of an owner or team in a month, or none."),
     ] = None,
     when_spent: Annotated[
         WhenSpent | None,
         typer.Option(help="What happens once a month's budget is spent; at first hold."),
     ] = None,
 ) -> None:
-    """Limit how much of a queue or an owner runs at once, or in a month. Omitted limits stay."""
+    """Limit how much of a queue, an owner or a team runs at once, or in a month.
+
+    Omitted limits stay.
+    """
     amounts = Amounts(approve_gpu_hours, approve_cost, gpu_hours_per_month, cost_per_month)
     of_owner = {"weight": weight, "when_spent": when_spent}
     spending = amounts.checked() | {k: v for k, v in of_owner.items() if v is not None}
-    _check(queue, owner, jobs, gpus, spending)
+    _check(queue, owner, team, jobs, gpus, spending)
     with backend_of(context) as backend:
-        if owner is None:
-            _limit_queue(backend, str(queue), jobs, gpus)
-        else:
+        if owner is not None:
             _limit_owner(backend, owner, jobs, gpus, spending)
+        elif team is not None:
+            _limit_team(backend, team, jobs, gpus, spending)
+        else:
+            _limit_queue(backend, str(queue), jobs, gpus)
 
 
 def _limit_queue(backend: Backend, name: str, jobs: str | None, gpus: str | None) -> None:
@@ -251,20 +264,42 @@ def _limit_owner(
     )
 
 
+def _limit_team(
+    backend: Backend, team: str, jobs: str | None, gpus: str | None, given: dict[str, Any]
+) -> None:
+    at_once = {"max_jobs": ("--jobs", jobs), "max_gpus": ("--gpus", gpus)}
+    limits = {name: _changed(*of, None) for name, of in at_once.items() if of[1] is not None}
+    if not any(row.name == team for row in backend.admin.teams()):
+        raise ClientError(
+            f"there is no team {team!r}",
+            hint=f"`forge team join {team} OWNER…` makes one",
+            code="team_not_found",
+        )
+    now = backend.admin.change_team(team, TeamChanges(**{**limits, **given}))
+    budget = _spent(now.gpu_hours_per_month, now.cost_per_month)
+    narration.say(
+        f"team {team}: {_limits(now.max_jobs, now.max_gpus)}"
+        + (f", {budget} a month, then {now.when_spent}" if budget else "")
+    )
+
+
 def _check(
     queue: str | None,
     owner: str | None,
+    team: str | None,
     jobs: str | None,
     gpus: str | None,
     of_owner: dict[str, Any],
 ) -> None:
-    if (queue is None) == (owner is None):
-        raise _wrong("name a queue or an owner", "as in `forge queue limit night --gpus 8`")
+    if [queue, owner, team].count(None) != 2:  # noqa: PLR2004 - all but one
+        raise _wrong("name a queue, an owner or a team", "as in `forge queue limit night --gpus 8`")
     if (jobs, gpus) == (None, None) and not of_owner:
         raise _wrong("there is nothing to change", "give --jobs or --gpus a number, or none")
-    if of_owner and owner is None:
-        what = next((text for name, text in ONLY_OWNERS.items() if name in of_owner), "budget")
-        raise _wrong(f"a queue has no {what}", "name an owner with --owner")
+    what = next((text for name, text in ONLY_OWNERS.items() if name in of_owner), None)
+    if team is not None and what is not None:
+        raise _wrong(f"a team has no {what}", "name an owner with --owner")
+    if of_owner and queue is not None:
+        raise _wrong(f"a queue has no {what or 'budget'}", "name an owner with --owner")
     _changed("--jobs", jobs, None)
     _changed("--gpus", gpus, None)
 

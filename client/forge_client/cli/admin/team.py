@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 from forge_schema.model.admin import Team, TeamChanges
 
+from forge_client.cli.admin.queues import used
 from forge_client.cli.options import names
 from forge_client.cli.options.command_line import VerbNames
 from forge_client.cli.options.session import backend_of
@@ -16,6 +17,10 @@ app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Teams of owners: jo
 COLUMNS: list[Column] = [
     ("TEAM", lambda t: t.name),
     ("OWNERS", lambda t: ", ".join(t.owners)),
+    ("MOST JOBS", lambda t: t.max_jobs),
+    ("MOST GPUS", lambda t: t.max_gpus),
+    ("USED THIS MONTH", used),
+    ("", lambda t: "spent" if t.spent_at else ""),
 ]
 TeamName = Annotated[
     str, typer.Argument(metavar="TEAM", help="The team's name.", autocompletion=names.teams)
@@ -30,7 +35,7 @@ def teams() -> None:
 
 @app.command("list")
 def list_teams(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
-    """List the teams with their owners."""
+    """List the teams with their owners and limits; `forge queue limit --team` sets these."""
     with backend_of(context) as backend:
         output.show(backend.admin.teams(), COLUMNS, form)
 

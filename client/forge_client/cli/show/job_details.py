@@ -178,7 +178,7 @@ def details(
         ("workers" if job.nodes > 1 else "worker", workers(job)),
         ("attempt", job.attempt),
         ("checkpoint", f"{duration_text(job.saved_s)} ago" if job.saved_s is not None else ""),
-        ("owner", job.owner),
+        ("owner", f"{job.owner}, of the team {job.team}" if job.team else job.owner),
         ("queue", f"{job.queue}, priority {job.priority}"),
         ("submitted", ago(job.submitted_at)),
         ("by", submitter(job.firing)),

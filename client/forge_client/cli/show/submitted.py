@@ -88,7 +88,7 @@ def send(backend: Backend, whole: PreparedSubmit) -> list[int]:
 
 
 # Limits that only an admin ends, at least today.
-BY_AN_ADMIN = {"approval", "queue_paused", "budget"}
+BY_AN_ADMIN = {"approval", "queue_paused", "budget", "team_budget"}
 # Messages for the outlooks in `explain` of a job that no worker takes.
 NOBODY = {
     "no_worker": "no online worker can run it",

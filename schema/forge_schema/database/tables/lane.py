@@ -102,17 +102,35 @@ class Queue(SQLModel, table=True):
 
 
 class Team(SQLModel, table=True):
-    """A team of owners; an owner is in one at most."""
+    """A team of owners and its limits, of all of them together; an owner is in one at most.
+
+    While its budget of the month is spent, since `spent_at`, its owners are paused.
+    """
+
+    __table_args__ = (
+        CheckConstraint("max_jobs >= 0 AND max_gpus >= 0", name="team_limits_not_negative"),
+        CheckConstraint(
+            "gpu_hours_per_month >= 0 AND cost_per_month >= 0", name="team_budgets_not_negative"
+        ),
+        CheckConstraint("when_spent IN ('warn', 'hold', 'preempt')", name="team_when_spent_known"),
+    )
 
     name: str = c.key_string()
     created_at: datetime = c.moment()
+    max_jobs: int | None = c.integer(null=True)
+    max_gpus: int | None = c.integer(null=True)
+    gpu_hours_per_month: float | None = c.number(null=True)
+    cost_per_month: float | None = c.number(null=True)
+    when_spent: str = c.string(default="'hold'")
+    spent_at: datetime | None = c.moment(null=True)
 
 
 class OwnerQuota(SQLModel, table=True):
     """An owner's limits (NULL means none) and weight. Twice the weight is twice the share.
 
     A request that may spend more GPU-hours or more money than `approve_…` waits for an approval.
-    An owner is `paused` while the budget of the month is spent, unless that is only to be told.
+    An owner is `paused` while the budget of the month, or that of the team, is spent, unless that
+    is only to be told.
     """
 
     __tablename__ = "owner_quota"
@@ -143,7 +161,7 @@ class OwnerQuota(SQLModel, table=True):
 
 
 class Spending(SQLModel, table=True):
-    """What an owner with a budget has used in the month of `settled_at`, by UTC.
+    """What an owner with a budget, or whose team has one, used in the month of `settled_at` (UTC).
 
     `settled_…` is what attempts used that ended until `settled_at`, which a removal of old jobs
     does not change; the rest is counted anew each time. `spent_at` is since when no budget is left.

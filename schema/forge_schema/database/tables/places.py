@@ -161,14 +161,16 @@ class Lease(SQLModel, table=True):
 class Slot(SQLModel, table=True):
     """A place that a limit gives to one job, or to one of its GPUs.
 
-    `job_id` is the job that holds it. `kind` tells whose limit it is, of what; `name` is the queue
-    or the owner. A limit of three has the slots 1 to 3. After it was lowered, jobs that still run
-    hold slots above it.
+    `job_id` is the job that holds it. `kind` tells whose limit it is, of what; `name` is the queue,
+    the owner or the team. A limit of three has the slots 1 to 3. After it was lowered, jobs that
+    still run hold slots above it.
     """
 
     __table_args__ = (
         CheckConstraint(
-            "kind IN ('queue_jobs', 'queue_gpus', 'owner_jobs', 'owner_gpus')", name="slot_kind"
+            "kind IN ('queue_jobs', 'queue_gpus', 'owner_jobs', 'owner_gpus', 'team_jobs',"
+            " 'team_gpus')",
+            name="slot_kind",
         ),
         Index("slot_free", "kind", "name", "n", postgresql_where=text("job_id IS NULL")),
         Index("slot_taken", "job_id", postgresql_where=text("job_id IS NOT NULL")),

@@ -9,7 +9,7 @@ WITH q AS (
 o AS (
     INSERT INTO owner_quota (owner) VALUES (%(owner)s)
     ON CONFLICT (owner) DO UPDATE SET owner = excluded.owner
-    RETURNING owner, paused, num_nonnulls(max_jobs, max_gpus) > 0 AS limited
+    RETURNING owner, paused, team, num_nonnulls(max_jobs, max_gpus) > 0 AS limited
 ),
 s AS (
     INSERT INTO shape (
@@ -23,6 +23,9 @@ s AS (
     RETURNING id
 )
 INSERT INTO lane (shape_id, queue, owner, paused, limited)
-SELECT s.id, q.name, o.owner, q.paused OR o.paused, q.limited OR o.limited FROM q, o, s
+SELECT
+    s.id, q.name, o.owner, q.paused OR o.paused,
+    q.limited OR o.limited OR forge_team_limits(o.team)
+FROM q, o, s
 ON CONFLICT ON CONSTRAINT lane_distinct DO UPDATE SET queue = excluded.queue
 RETURNING id

@@ -51,7 +51,9 @@ found AS MATERIALIZED (
     SELECT
         lane.id, lane.shape_id, shape.cpus, shape.memory_mb, shape.disk_mb, shape.gpus,
         shape.gpu_model, shape.vram_mb,
-        num_nonnulls(q.max_jobs, q.max_gpus, o.max_jobs, o.max_gpus) > 0 AS limited,
+        num_nonnulls(
+            q.max_jobs, q.max_gpus, o.max_jobs, o.max_gpus, t.max_jobs, t.max_gpus
+        ) > 0 AS limited,
         lane.owner, o.weight,
         coalesce(((SELECT by_owner FROM shares) ->> lane.owner)::float8, 0) AS share,
         CASE WHEN NOT lane.paused THEN lane.nice END AS nice,
@@ -63,6 +65,7 @@ found AS MATERIALIZED (
     JOIN shape ON shape.id = lane.shape_id
     JOIN queue AS q ON q.name = lane.queue
     JOIN owner_quota AS o ON o.owner = lane.owner
+    LEFT JOIN team AS t ON t.name = o.team
 )
 SELECT
     found.*,

@@ -3,26 +3,32 @@
 -- waits for, the approval that it waits for, and the line where it waits for its turn.
 WITH used_by AS MATERIALIZED (
     SELECT
-        lane.queue, lane.owner, count(*) FILTER (WHERE lease.rank = 0) AS jobs,
+        lane.queue, lane.owner, o.team, count(*) FILTER (WHERE lease.rank = 0) AS jobs,
         sum(shape.gpus) AS gpus
     FROM lease
     JOIN lane ON lane.id = lease.lane_id
     JOIN shape ON shape.id = lane.shape_id
-    GROUP BY lane.queue, lane.owner
+    JOIN owner_quota AS o ON o.owner = lane.owner
+    GROUP BY lane.queue, lane.owner, o.team
 )
 SELECT
     job.id AS job_id, job.nice, job.backoff_s, job.max_failures,
     lane.id, lane.shape_id, lane.owner, lane.queue,
     shape.accelerator, shape.cpus, shape.memory_mb, shape.disk_mb, shape.gpus, shape.gpu_model,
     shape.vram_mb, shape.labels, shape.nodes, shape.target,
-    num_nonnulls(q.max_jobs, q.max_gpus, o.max_jobs, o.max_gpus) > 0 AS limited,
+    num_nonnulls(
+        q.max_jobs, q.max_gpus, o.max_jobs, o.max_gpus, t.max_jobs, t.max_gpus
+    ) > 0 AS limited,
     lane.paused, q.paused AS queue_paused, o.paused AS owner_paused,
     q.max_jobs AS queue_max_jobs, q.max_gpus AS queue_max_gpus,
     o.max_jobs AS owner_max_jobs, o.max_gpus AS owner_max_gpus,
+    t.name AS team, t.max_jobs AS team_max_jobs, t.max_gpus AS team_max_gpus,
+    t.spent_at IS NOT NULL AND t.when_spent <> 'warn' AS team_paused, spending.spent_at,
     o.gpu_hours_per_month, o.cost_per_month,
     spending.gpu_hours AS used_gpu_hours, spending.cost AS used_cost,
     forge_month() + interval '1 month' AS next_month,
     used.queue_jobs, used.queue_gpus, used.owner_jobs, used.owner_gpus,
+    used.team_jobs, used.team_gpus,
     o.weight,
     coalesce((forge_shares(ARRAY[lane.owner]) ->> lane.owner)::float8, 0) AS share,
     coalesce(lease.attempt, ready.attempt, scheduled.attempt, held.attempt) AS attempt,
@@ -58,6 +64,7 @@ JOIN lane ON lane.id = job.lane_id
 JOIN shape ON shape.id = lane.shape_id
 JOIN queue AS q ON q.name = lane.queue
 JOIN owner_quota AS o ON o.owner = lane.owner
+LEFT JOIN team AS t ON t.name = o.team
 LEFT JOIN spending ON spending.owner = lane.owner
 LEFT JOIN ready
     ON ready.lane_id = job.lane_id AND ready.nice = job.nice AND ready.job_id = job.id
@@ -69,7 +76,9 @@ CROSS JOIN LATERAL (
         coalesce(sum(jobs) FILTER (WHERE used_by.queue = lane.queue), 0)::integer AS queue_jobs,
         coalesce(sum(gpus) FILTER (WHERE used_by.queue = lane.queue), 0)::integer AS queue_gpus,
         coalesce(sum(jobs) FILTER (WHERE used_by.owner = lane.owner), 0)::integer AS owner_jobs,
-        coalesce(sum(gpus) FILTER (WHERE used_by.owner = lane.owner), 0)::integer AS owner_gpus
+        coalesce(sum(gpus) FILTER (WHERE used_by.owner = lane.owner), 0)::integer AS owner_gpus,
+        coalesce(sum(jobs) FILTER (WHERE used_by.team = t.name), 0)::integer AS team_jobs,
+        coalesce(sum(gpus) FILTER (WHERE used_by.team = t.name), 0)::integer AS team_gpus
     FROM used_by
 ) AS used
 CROSS JOIN LATERAL (

@@ -4,7 +4,7 @@
 -- checkpoint, and how long its program has run.
 SELECT
     job_status.*, job.spec, job.timeout_s, job.max_failures, job.max_losses, job.max_preemptions,
-    job.source_job_id, job.source_number, job.idempotency_key,
+    forge_team(job_status.owner) AS team, job.source_job_id, job.source_number, job.idempotency_key,
     greatest(extract(EPOCH FROM job_status.run_at - forge_now()), 0)::float8 AS due_in_s,
     job.max_failures - coalesce(
         (SELECT failures FROM lease WHERE lease.job_id = job.id AND lease.rank = 0),

@@ -1,9 +1,10 @@
--- Counts what an owner has used this month, or all who have a budget: attempts that ended, and the
+-- Counts what an owner and the owner's team have used this month, or all that have a budget, or
+-- whose team has one; a team has used what its owners have: attempts that ended, and the
 -- time that leases were held so far. Of what crosses midnight of the first day, only the part of
 -- this month counts. Notes in the audit trail when a budget is spent, and when there is some again;
 -- pauses and resumes the owner. Idempotent: of two at once, either has counted all.
 -- What ended some minutes ago is settled: no transaction that is still open can add to it.
--- Locks: owner_quota by owner, then spending.
+-- Locks: owner_quota by owner, then spending, then team.
 WITH clock AS MATERIALIZED (
     -- Read once: what is settled, and until when, must agree.
     SELECT
@@ -12,22 +13,28 @@ WITH clock AS MATERIALIZED (
 ),
 due AS MATERIALIZED (
     SELECT
-        o.owner, o.paused, o.when_spent, o.gpu_hours_per_month, o.cost_per_month,
+        o.owner, o.team, o.paused, o.when_spent, o.gpu_hours_per_month, o.cost_per_month,
         spending.spent_at, clock.now, clock.month,
         greatest(spending.settled_at, clock.month) AS since,
         greatest(spending.settled_at, clock.month, clock.settled_at) AS settled_at,
         coalesce(spending.settled_gpu_hours, 0) * this.month AS gpu_hours,
         coalesce(spending.settled_cost, 0) * this.month AS cost,
-        num_nonnulls(o.gpu_hours_per_month, o.cost_per_month) > 0 AS limited
+        allowed.limited
     FROM owner_quota AS o
     CROSS JOIN clock
+    LEFT JOIN team AS t ON t.name = o.team
+    CROSS JOIN LATERAL (
+        SELECT num_nonnulls(
+            o.gpu_hours_per_month, o.cost_per_month, t.gpu_hours_per_month, t.cost_per_month
+        ) > 0 AS limited
+    ) AS allowed
     LEFT JOIN spending ON spending.owner = o.owner
     CROSS JOIN LATERAL (
         SELECT CASE WHEN spending.settled_at >= clock.month THEN 1 ELSE 0 END AS month
     ) AS this
-    WHERE (%(owner)s::text IS NULL OR o.owner = %(owner)s)
+    WHERE (%(owner)s::text IS NULL OR o.owner = %(owner)s OR o.team = forge_team(%(owner)s))
         -- A budget that was taken away is forgotten, with its pause.
-        AND (num_nonnulls(o.gpu_hours_per_month, o.cost_per_month) > 0 OR spending.owner IS NOT NULL)
+        AND (allowed.limited OR spending.owner IS NOT NULL)
     ORDER BY o.owner
     FOR NO KEY UPDATE OF o
 ),
@@ -76,13 +83,35 @@ counted AS MATERIALIZED (
     LEFT JOIN ended AS late ON late.owner = due.owner AND NOT late.settled
     LEFT JOIN held ON held.owner = due.owner
 ),
+teams AS MATERIALIZED (
+    SELECT
+        t.name, t.gpu_hours_per_month, t.cost_per_month, t.when_spent, t.spent_at, used.gpu_hours,
+        used.cost,
+        coalesce(
+            used.gpu_hours >= t.gpu_hours_per_month OR used.cost >= t.cost_per_month, false
+        ) AS spent
+    FROM team AS t
+    LEFT JOIN (
+        SELECT team, sum(used_gpu_hours) AS gpu_hours, sum(used_cost) AS cost
+        FROM counted GROUP BY team
+    ) AS used ON used.team = t.name
+    WHERE %(owner)s::text IS NULL OR t.name = forge_team(%(owner)s)
+),
 judged AS MATERIALIZED (
     SELECT
-        counted.*,
-        coalesce(
-            used_gpu_hours >= gpu_hours_per_month OR used_cost >= cost_per_month, false
-        ) AS spent
+        counted.*, own.spent,
+        (own.spent AND counted.when_spent <> 'warn')
+            OR coalesce(teams.spent AND teams.when_spent <> 'warn', false) AS pauses,
+        (own.spent AND counted.when_spent = 'preempt')
+            OR coalesce(teams.spent AND teams.when_spent = 'preempt', false) AS preempts
     FROM counted
+    LEFT JOIN teams ON teams.name = counted.team
+    CROSS JOIN LATERAL (
+        SELECT coalesce(
+            counted.used_gpu_hours >= counted.gpu_hours_per_month
+            OR counted.used_cost >= counted.cost_per_month, false
+        ) AS spent
+    ) AS own
 ),
 kept AS (
     INSERT INTO spending (
@@ -112,23 +141,37 @@ told AS (
             'when_spent', when_spent
         )
     FROM judged WHERE spent <> (spent_at IS NOT NULL)
+    UNION ALL
+    SELECT
+        clock.now, %(actor)s, CASE WHEN spent THEN 'budget spent' ELSE 'budget renewed' END,
+        jsonb_build_object(
+            'team', name, 'gpu_hours', gpu_hours, 'cost', cost,
+            'gpu_hours_per_month', gpu_hours_per_month, 'cost_per_month', cost_per_month,
+            'when_spent', when_spent
+        )
+    FROM teams CROSS JOIN clock WHERE spent <> (spent_at IS NOT NULL)
+),
+noted AS (
+    UPDATE team SET spent_at = CASE WHEN teams.spent THEN clock.now END
+    FROM teams CROSS JOIN clock
+    WHERE team.name = teams.name AND teams.spent <> (teams.spent_at IS NOT NULL)
 ),
 paused AS (
-    UPDATE owner_quota AS o SET paused = judged.spent AND judged.when_spent <> 'warn'
+    UPDATE owner_quota AS o SET paused = judged.pauses
     FROM judged
-    WHERE o.owner = judged.owner AND o.paused <> (judged.spent AND judged.when_spent <> 'warn')
+    WHERE o.owner = judged.owner AND o.paused <> judged.pauses
 )
 SELECT
     judged.owner,
     EXISTS (
         SELECT FROM lane JOIN queue ON queue.name = lane.queue
         WHERE lane.owner = judged.owner
-            AND lane.paused <> (queue.paused OR (judged.spent AND judged.when_spent <> 'warn'))
+            AND lane.paused <> (queue.paused OR judged.pauses)
     ) AS lanes,
     ARRAY(
         SELECT lease.job_id FROM lease
         JOIN lane ON lane.id = lease.lane_id AND lane.owner = judged.owner
-        WHERE judged.spent AND judged.when_spent = 'preempt'
+        WHERE judged.preempts
             AND lease.rank = 0 AND lease.over IS NULL AND lease.asked IS NULL
         ORDER BY lease.job_id
     ) AS preempted

@@ -1,5 +1,5 @@
--- Locks the lanes of a queue or of an owner, which waits for changes made through the other of the two.
+-- Locks the lanes of a queue or of owners, which waits for changes made through the other of the two.
 SELECT id FROM lane
-WHERE queue = %(queue)s::text OR owner = %(owner)s::text
+WHERE queue = %(queue)s::text OR owner = ANY(%(owners)s::text[])
 ORDER BY id
 FOR NO KEY UPDATE

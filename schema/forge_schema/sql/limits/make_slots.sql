@@ -16,6 +16,7 @@ SELECT forge_wake(forge_waiting(
         SELECT lane.id FROM uneven JOIN lane
             ON (uneven.kind LIKE 'queue%%' AND lane.queue = uneven.name)
             OR (uneven.kind LIKE 'owner%%' AND lane.owner = uneven.name)
+            OR (uneven.kind LIKE 'team%%' AND forge_team(lane.owner) = uneven.name)
     ),
     1000
 ))

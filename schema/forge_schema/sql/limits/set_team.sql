@@ -1,31 +1,52 @@
--- Makes a team unless there is one of the name; some owners `join` it, whatever team they are in, and
--- some `leave` it. Idempotent: a repeated call leaves no event.
--- Locks: team, then owner_quota by owner.
+-- Makes a team unless there is one of the name; some owners `join` it, whatever team they are in,
+-- some `leave` it, and it gets those of its limits that are `given`. Idempotent but for the event of
+-- limits. Returns whom it concerns: who was in the team, and who is now.
+-- Locks: team, then owner_quota; valid only after `lock_owners`, in the same transaction.
 WITH made AS (
-    INSERT INTO team (name, created_at) VALUES (%(name)s, forge_now())
-    ON CONFLICT DO NOTHING
-    RETURNING name
+    INSERT INTO team (
+        name, created_at, max_jobs, max_gpus, gpu_hours_per_month, cost_per_month, when_spent
+    )
+    VALUES (
+        %(name)s, forge_now(), %(max_jobs)s, %(max_gpus)s, %(gpu_hours_per_month)s,
+        %(cost_per_month)s, %(when_spent)s
+    )
+    ON CONFLICT (name) DO UPDATE
+        SET (max_jobs, max_gpus, gpu_hours_per_month, cost_per_month, when_spent) = (
+            SELECT max_jobs, max_gpus, gpu_hours_per_month, cost_per_month, when_spent
+            FROM jsonb_populate_record(team, %(given)s)
+        )
+    RETURNING *, xmax = 0 AS is_new
+),
+before AS MATERIALIZED (
+    SELECT owner FROM owner_quota WHERE team = %(name)s
 ),
 joined AS (
     INSERT INTO owner_quota (owner, team)
-    SELECT owner, %(name)s FROM unnest(%(join)s::text[]) AS new (owner) ORDER BY owner
+    SELECT DISTINCT wanted.owner, %(name)s FROM unnest(%(join)s::text[]) AS wanted (owner)
+    WHERE wanted.owner NOT IN (SELECT owner FROM before)
     ON CONFLICT (owner) DO UPDATE SET team = excluded.team
-    WHERE owner_quota.team IS DISTINCT FROM excluded.team
     RETURNING owner
 ),
 gone AS (
     UPDATE owner_quota SET team = NULL
-    WHERE team = %(name)s AND owner = ANY(%(leave)s::text[])
-    RETURNING owner
+    FROM before
+    WHERE owner_quota.owner = before.owner AND before.owner = ANY(%(leave)s::text[])
+    RETURNING owner_quota.owner
 ),
 told AS (
     INSERT INTO event (at, actor, action, detail)
     SELECT
         forge_now(), %(actor)s, 'team set',
         jsonb_build_object(
-            'team', %(name)s::text, 'joined', array(SELECT owner FROM joined),
-            'left', array(SELECT owner FROM gone)
+            'team', made.name, 'joined', array(SELECT owner FROM joined),
+            'left', array(SELECT owner FROM gone), 'max_jobs', max_jobs, 'max_gpus', max_gpus,
+            'gpu_hours_per_month', gpu_hours_per_month, 'cost_per_month', cost_per_month,
+            'when_spent', when_spent
         )
-    WHERE EXISTS (SELECT FROM made) OR EXISTS (SELECT FROM joined) OR EXISTS (SELECT FROM gone)
+    FROM made
+    WHERE made.is_new OR %(given)s::jsonb <> '{}'
+        OR EXISTS (SELECT FROM joined) OR EXISTS (SELECT FROM gone)
 )
-SELECT 1 AS done
+SELECT owner FROM before
+UNION
+SELECT owner FROM joined

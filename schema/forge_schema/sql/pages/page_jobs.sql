@@ -9,6 +9,10 @@ WITH lanes AS MATERIALIZED (
     WHERE %(in_lanes)s
         AND (%(scope)s::text[] IS NULL OR lane.owner = ANY(%(scope)s::text[]))
         AND (%(owners)s::text[] IS NULL OR lane.owner LIKE ANY(%(owners)s))
+        AND (
+            %(teams)s::text[] IS NULL
+            OR lane.owner IN (SELECT o.owner FROM owner_quota AS o WHERE o.team LIKE ANY(%(teams)s))
+        )
         AND (%(queues)s::text[] IS NULL OR lane.queue LIKE ANY(%(queues)s))
         AND NOT EXISTS (
             SELECT FROM jsonb_array_elements(%(labels)s::jsonb) AS term (any_of)

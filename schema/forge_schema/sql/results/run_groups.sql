@@ -1,8 +1,9 @@
--- Jobs by id as groups of an experiment, a sweep or an owner, the group of the newest job first.
+-- Jobs by id as groups of an experiment, a sweep, an owner or a team, the group of the newest job first.
 WITH run AS (
     SELECT
         CASE %(by)s::text
-            WHEN 'experiment' THEN experiment WHEN 'sweep' THEN sweep ELSE owner
+            WHEN 'experiment' THEN experiment WHEN 'sweep' THEN sweep
+            WHEN 'team' THEN forge_team(owner) ELSE owner
         END AS name,
         job_id, state, seconds, cost, submitted_at
     FROM runs WHERE job_id = ANY(%(job_ids)s::bigint[])

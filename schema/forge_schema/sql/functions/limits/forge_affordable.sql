@@ -5,5 +5,5 @@ LANGUAGE sql STABLE AS $$
         forge_free_slots(bound.kind, bound.name, bound.most, machines * bound.slots) / bound.slots
     ))::integer
     FROM forge_limits_of(lane_id, 1) AS bound
-    WHERE bound.kind IN ('queue_gpus', 'owner_gpus')
+    WHERE bound.kind IN ('queue_gpus', 'owner_gpus', 'team_gpus')
 $$;

@@ -13,6 +13,11 @@ LANGUAGE sql STABLE AS $$
             VALUES ('owner_jobs', owner, max_jobs), ('owner_gpus', owner, max_gpus)
         ) AS own (kind, name, most)
         WHERE most IS NOT NULL
+        UNION ALL
+        SELECT own.* FROM team CROSS JOIN LATERAL (
+            VALUES ('team_jobs', team.name, max_jobs), ('team_gpus', team.name, max_gpus)
+        ) AS own (kind, name, most)
+        WHERE most IS NOT NULL
     ),
     held AS MATERIALIZED (
         SELECT

@@ -24,6 +24,7 @@ FROM (
     JOIN shape ON shape.id = lane.shape_id
     JOIN queue AS q ON q.name = lane.queue
     JOIN owner_quota AS o ON o.owner = lane.owner
+    LEFT JOIN team AS t ON t.name = o.team
     CROSS JOIN LATERAL (
         SELECT
             count(*) >= shape.nodes AS by_any,
@@ -40,11 +41,16 @@ FROM (
             count(*) FILTER (WHERE other.queue = q.name AND lease.rank = 0) AS queue_jobs,
             coalesce(sum(needs.gpus) FILTER (WHERE other.queue = q.name), 0) AS queue_gpus,
             count(*) FILTER (WHERE other.owner = o.owner AND lease.rank = 0) AS owner_jobs,
-            coalesce(sum(needs.gpus) FILTER (WHERE other.owner = o.owner), 0) AS owner_gpus
+            coalesce(sum(needs.gpus) FILTER (WHERE other.owner = o.owner), 0) AS owner_gpus,
+            count(*) FILTER (WHERE theirs.team = t.name AND lease.rank = 0) AS team_jobs,
+            coalesce(sum(needs.gpus) FILTER (WHERE theirs.team = t.name), 0) AS team_gpus
         FROM lease
         JOIN lane AS other ON other.id = lease.lane_id
         JOIN shape AS needs ON needs.id = other.shape_id
-        WHERE num_nonnulls(q.max_jobs, q.max_gpus, o.max_jobs, o.max_gpus) > 0
+        JOIN owner_quota AS theirs ON theirs.owner = other.owner
+        WHERE num_nonnulls(
+            q.max_jobs, q.max_gpus, o.max_jobs, o.max_gpus, t.max_jobs, t.max_gpus
+        ) > 0
     ) AS used
     JOIN ready ON ready.lane_id = lane.id
     WHERE NOT served.by_any
@@ -56,6 +62,8 @@ FROM (
             AND coalesce(used.owner_jobs < o.max_jobs, true)
             AND coalesce(used.queue_gpus + shape.gpus * shape.nodes <= q.max_gpus, true)
             AND coalesce(used.owner_gpus + shape.gpus * shape.nodes <= o.max_gpus, true)
+            AND coalesce(used.team_jobs < t.max_jobs, true)
+            AND coalesce(used.team_gpus + shape.gpus * shape.nodes <= t.max_gpus, true)
         )
     UNION ALL
     SELECT 'stalled', lease.job_id, lease.lane_id, lease.worker_id, sign.at
