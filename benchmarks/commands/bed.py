@@ -37,12 +37,14 @@ def clean(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def running(folder: Path, checkout: Checkout) -> Iterator[Bed]:
-    """Start a `forge up` of a checkout with one job that has ended."""
+def running(
+    folder: Path, checkout: Checkout, variables: Mapping[str, str] | None = None
+) -> Iterator[Bed]:
+    """Start a `forge up` of a checkout, with more variables, and one job that has ended."""
     project = folder / "project"
     project.mkdir()
     (project / "train.py").write_text("print('hello')\n")
-    env = {**clean(folder), **checkout.variables}
+    env = {**clean(folder), **checkout.variables, **(variables or {})}
     forge("up", "-d", env=env)
     try:
         key = forge("key", "create", "--owner", "ann", "--role", "admin", env=env)

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.commands.measure import ROOMS, ROOT, Cost, cost
+from benchmarks.inputs.starts import starts
 from benchmarks.storage.s3_server import s3_server
 
 BUCKET = "bucket"
@@ -21,17 +22,21 @@ def main(description: str | None) -> None:
     parser.add_argument("--mb", type=int, default=2048, help="size of the large file in MiB")
     parser.add_argument("--files", type=int, default=20_000, help="how many small files")
     parser.add_argument("--bytes", type=int, default=10_000, help="the size of each")
-    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=3, help="0 for no fetches")
+    parser.add_argument("--starts", type=int, default=9, help="pairs of jobs; 0 for none")
     parser.add_argument("--aws", help="the AWS command, if it is there")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         with s3_server(root / "s3") as (address, _):
             _write(root / "s3" / BUCKET / "large", asked.mb << 20)
-            for number in range(asked.files):
+            for number in range(asked.files if asked.pairs else 0):
                 _write(root / "s3" / BUCKET / "small" / str(number), asked.bytes)
+            if asked.starts:
+                ratio = starts(root / "starts", address, f"s3://{BUCKET}/large", asked.starts)
+                print(f"| a start with {asked.mb} MiB that are there | {ratio:.2f} |", flush=True)
             sizes = {"large": f"{asked.mb} MiB", "small": f"{asked.files} of {asked.bytes} B"}
-            for prefix, size in sizes.items():
+            for prefix, size in sizes.items() if asked.pairs else ():
                 commands = dict(_commands(address, prefix, root / "fetched", asked.aws))
                 _shown(size, commands, root / "fetched", asked.pairs)
 

@@ -134,11 +134,22 @@ def _within(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
+def _name_of_input(text: str) -> str:
+    if not re.fullmatch(INPUT_NAME, text):
+        raise ValueError(
+            f"{text!r} cannot be a name: use up to 96 letters (A to Z, a to z), digits, dots,"
+            " dashes and underscores, not beginning with a dot or dash"
+        )
+    return text
+
+
 Text = Annotated[str, AfterValidator(_storable)]
 Word = Annotated[Text, Field(min_length=1, max_length=200)]
 # The name of a registered input, which no source of one can be.
 INPUT_NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}"
-InputName = Annotated[Text, Field(pattern=f"^{INPUT_NAME}$")]
+InputName = Annotated[
+    Text, Field(json_schema_extra={"pattern": f"^{INPUT_NAME}$"}), AfterValidator(_name_of_input)
+]
 Note = Annotated[Text, Field(max_length=200)]
 Key = Annotated[Text, Field(min_length=1, max_length=900)]
 Path = Annotated[Text, Field(min_length=1), AfterValidator(_short_path)]

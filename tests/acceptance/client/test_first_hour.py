@@ -1,23 +1,23 @@
-"""docs/start/first-hour.md: every command, as written, gives the answer on the page."""
+"""The pages of docs/start that are typed: every command, as written, gives the answer there."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pytest
 from support.client.own_up import in_a_folder_of_its_own
 from support.client.typed import answers, sessions
 from support.warm.door import warm_program
 
-if TYPE_CHECKING:
-    import pytest
-
-PAGE = Path(__file__).parents[3] / "docs" / "start" / "first-hour.md"
+START = Path(__file__).parents[3] / "docs" / "start"
 
 
-def test_page_shows_what_a_terminal_shows(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    typed = list(sessions(PAGE.read_text(encoding="utf-8")))
+@pytest.mark.parametrize("page", ["first-hour.md", "second-hour.md"])
+def test_page_shows_what_a_terminal_shows(
+    page: str, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    typed = list(sessions((START / page).read_text(encoding="utf-8")))
     programs = tmp_path / "bin"
     programs.mkdir()
     with (

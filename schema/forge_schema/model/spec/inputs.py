@@ -74,7 +74,8 @@ def source_of(text: str) -> NamedSource:
     """
     kind, colon, rest = text.partition(":")
     if not colon or kind not in REST:
-        raise ValueError(f"{text!r} names no source: write {'; '.join(FORMS.values())}")
+        forms = "; ".join([*FORMS.values(), "or the NAME of one that you registered"])
+        raise ValueError(f"{text!r} names no source: write {forms}")
     match = re.fullmatch(REST[kind], rest)
     parts = {name: part for name, part in match.groupdict().items() if part} if match else {}
     if not match or (kind in OF_JOBS and ".." in PurePosixPath(parts.get("path", "")).parts):

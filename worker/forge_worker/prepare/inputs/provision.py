@@ -24,7 +24,7 @@ from forge_worker.prepare.inputs.cache import InputCache
 from forge_worker.prepare.inputs.hub import HubFiles
 from forge_worker.prepare.inputs.source import InputSource, InputUnusable
 from forge_worker.prepare.inputs.stored import JobFiles
-from forge_worker.prepare.secrets import SecretStore
+from forge_worker.prepare.secrets import SecretStore, SecretUnusable
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.http.session import ServerRefused
 from forge_worker.queue.objects import Objects
@@ -121,7 +121,7 @@ def _named(name: str, text: str) -> Iterator[None]:
     """Have an error say which input it is about."""
     try:
         yield
-    except InputUnusable as error:
+    except (InputUnusable, SecretUnusable) as error:
         message = f"the input {name}={text} cannot be used: {error.message}"
         raise InputUnusable(message, hint=error.hint) from error
 
