@@ -12,7 +12,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
-from forge_client.plain import verbs as plain
+from forge_client.plain import backend as plain
 from forge_schema.model import reading
 from forge_schema.model.states import StateWord
 from forge_schema.model.stored import Stored

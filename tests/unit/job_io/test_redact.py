@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import zstandard
 from forge_schema.storage.store import StoreUnreachable
-from forge_worker.attempt.redact import Redactor
+from forge_worker.attempt.attempt import Redactor
 from forge_worker.job_io import logs
 from forge_worker.job_io.logs import LogShipper
 from hypothesis import given

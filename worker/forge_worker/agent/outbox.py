@@ -28,9 +28,9 @@ from forge_schema.model.states import Reason
 
 from forge_worker.agent.claim_loop import Claims, EndNotTaken, Granted
 from forge_worker.attempt.attempt import LiveAttempt
-from forge_worker.attempt.patience import Patience
 from forge_worker.clock import seconds
 from forge_worker.files.small_files import sync_folder
+from forge_worker.job_runs.parts import Patience
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.http.session import ServerFailed, ServerRefused

@@ -2,7 +2,7 @@
 
 import os
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,16 +19,60 @@ from forge_schema.model.states import Phase, Reason, Standing
 from forge_schema.storage import keys
 
 from forge_worker.attempt.folders import Cursors, Folders
-from forge_worker.attempt.redact import Redactor
 from forge_worker.clock import Window, earlier, seconds
 from forge_worker.files.safe_files import weight
 from forge_worker.files.saved_files import SavedFiles, saved_files
 from forge_worker.files.small_files import held
 from forge_worker.loop import Alarm
 
+COVER = b"*"
+# Each line of a multi-line secret is a secret too, unless it is so short that ordinary text has it.
+SHORTEST_LINE = 8
 NOT_OURS = "the queue says that it is over or another worker's"
 
 log = structlog.get_logger(__name__)
+
+
+class Redactor:
+    """Covers secrets; without any, text stays unchanged."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = sorted({piece.encode() for secret in secrets for piece in _pieces(secret)})
+        # How many bytes before and after a byte decide whether it is part of a secret.
+        self.reach = max(map(len, self._secrets), default=1) - 1
+
+    def text(self, words: str) -> str:
+        """Return a text with every secret covered."""
+        return self.cover(words.encode(errors="replace")).decode(errors="replace")
+
+    def cover(self, data: bytes) -> bytes:
+        """Return the data with every secret covered, also overlapping ones; its length stays."""
+        covered = bytearray(data)
+        for secret in self._secrets:
+            at = data.find(secret)
+            while at >= 0:
+                covered[at : at + len(secret)] = COVER * len(secret)
+                at = data.find(secret, at + 1)
+        return bytes(covered)
+
+    def doubtful(self, data: bytes) -> int:
+        """Return how many bytes at the end may be the beginning of a secret, at most `reach`."""
+        return max((_overlap(data, secret) for secret in self._secrets), default=0)
+
+
+def _pieces(secret: str) -> list[str]:
+    lines = [line.strip() for line in secret.splitlines()]
+    return [secret, *(line for line in lines if len(line) >= SHORTEST_LINE)]
+
+
+def _overlap(data: bytes, secret: bytes) -> int:
+    tail = data[-(len(secret) - 1) :]
+    at = tail.find(secret[:1])
+    while at >= 0:
+        if secret.startswith(tail[at:]):
+            return len(tail) - at
+        at = tail.find(secret[:1], at + 1)
+    return 0
 
 
 class Stopping(Event):

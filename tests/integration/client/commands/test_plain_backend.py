@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 from forge_client.errors import ClientError
-from forge_client.plain.backend import PlainBackend
+from forge_client.plain.backend import PlainBackend, PlainRow
 from forge_client.plain.place import OWNER_HEADER, ServerPlace, of_up
-from forge_client.plain.verbs import PlainRow
 from forge_client.plain.wire import NotPlain, Wire
 from forge_client.project.bundle import pack
 from forge_client.running import Running
