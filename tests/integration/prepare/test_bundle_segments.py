@@ -13,8 +13,7 @@ from forge_client.project.segments import pack_segments
 from forge_schema.model.bundles import SegmentList
 from forge_schema.storage import ObjectMissing, Progress, keys
 from forge_schema.storage.file_store import FileStore
-from forge_worker.prepare.archive import ArchiveLimits
-from forge_worker.prepare.bundle import BundleCache, BundleCorrupt, BundleRefused
+from forge_worker.prepare.bundle import ArchiveLimits, BundleCache, BundleCorrupt, BundleRefused
 from support import trees
 
 if TYPE_CHECKING:

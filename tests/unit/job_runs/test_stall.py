@@ -9,7 +9,7 @@ import pytest
 from forge_schema.model.states import Reason
 from forge_worker.job_io.usage import AttemptUsage
 from forge_worker.job_io.watches import COUNTED_PERIODS, LONGEST_S, stall_watches
-from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
+from forge_worker.machine.gpu_health import GpuLook, GpuMeter
 from support.workers.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_worker.machine.admission import Admission, MachineLimits, Observation, limits_of
-from forge_worker.machine.gpu_meter import GpuLook
+from forge_worker.machine.gpu_health import GpuLook
 from forge_worker.settings.settings import WorkerSettings
 
 if TYPE_CHECKING:

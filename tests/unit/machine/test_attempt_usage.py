@@ -13,7 +13,7 @@ from forge_worker.attempt import attempt as attempts
 from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.job_io import usage
 from forge_worker.job_io.usage import Sampler
-from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
+from forge_worker.machine.gpu_health import GpuLook, GpuMeter
 from forge_worker.queue.gateway import Gateway
 from support.workers.attempts import attempt_of, some_grant
 

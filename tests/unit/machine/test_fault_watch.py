@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pynvml
 import pytest
-from forge_worker.machine.gpu_health import FaultWatch
-from forge_worker.machine.gpu_meter import GpuMeter
+from forge_worker.machine.gpu_health import FaultWatch, GpuMeter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

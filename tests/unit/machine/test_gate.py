@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_worker.machine.gate import LONGEST_REST_S, REST_S, Gate, GateClosed, Gated
 from forge_worker.machine.gate_check import MachineCheck
-from forge_worker.machine.gpu_meter import GpuMeter
+from forge_worker.machine.gpu_health import GpuMeter
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pynvml
 from forge_worker.machine.admission import Observer
-from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
+from forge_worker.machine.gpu_health import GpuLook, GpuMeter
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ import json
 import pytest
 from forge_schema.model.lease import Usage
 from forge_worker.job_io.usage import UsageMeter
-from forge_worker.machine.gpu_meter import GpuLook
+from forge_worker.machine.gpu_health import GpuLook
 from forge_worker.runners.process.descendants import JobUse
 
 

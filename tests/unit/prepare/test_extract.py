@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import zstandard
 from forge_schema.code import FEED, BundleRefused
-from forge_worker.prepare.archive import ArchiveLimits, extract, extract_files
+from forge_worker.prepare.bundle import ArchiveLimits, extract, extract_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import trees

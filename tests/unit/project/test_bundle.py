@@ -22,7 +22,7 @@ from forge_client.project.bundle import (
     scan,
 )
 from forge_client.project.listing import BundleEntry, sentence
-from forge_worker.prepare.archive import ArchiveLimits, extract
+from forge_worker.prepare.bundle import ArchiveLimits, extract
 from hypothesis import assume, given, reject, settings
 from support import trees
 

@@ -29,11 +29,11 @@ from forge_worker.job_runs.leftovers import Adopted, take_up
 from forge_worker.job_runs.preparation import Prefetch
 from forge_worker.job_runs.services import job_services
 from forge_worker.loop import Alarm, Bell, Loop
-from forge_worker.machine.gpu_meter import GpuMeter
+from forge_worker.machine.gpu_health import GpuMeter
 from forge_worker.machine.slots import Slots
 from forge_worker.machine.watched import WatchedMachine
-from forge_worker.prepare.inputs.offered import offered_folders
 from forge_worker.prepare.inputs.provision import input_labels
+from forge_worker.prepare.inputs.source import offered_folders
 from forge_worker.prepare.secrets import SecretProvision, SecretStore
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects

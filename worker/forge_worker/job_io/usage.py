@@ -17,7 +17,7 @@ from forge_schema.model.lease import Usage
 from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.files.small_files import write_atomically
 from forge_worker.loop import Loop
-from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
+from forge_worker.machine.gpu_health import GpuLook, GpuMeter
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.process.descendants import JobUse
 

@@ -12,7 +12,7 @@ import structlog
 from forge_schema.model.quantities import MIB, duration_text, size_text
 
 from forge_worker.loop import Loop
-from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
+from forge_worker.machine.gpu_health import GpuLook, GpuMeter
 from forge_worker.settings.sections import MachineSettings
 
 # CPU use is measured between two looks; over a shorter interval it is meaningless.

@@ -14,7 +14,7 @@ from time import monotonic
 
 from forge_schema.model.quantities import MIB, size_text
 
-from forge_worker.machine.gpu_meter import GpuMeter
+from forge_worker.machine.gpu_health import GpuMeter
 
 WRITTEN, SENT = 16 * MIB, 32 * MIB
 LEAST_DISK_MB_S, LEAST_LOOPBACK_MB_S = 5.0, 50.0

@@ -16,8 +16,7 @@ from forge_worker.machine import speed
 from forge_worker.machine.admission import Admission, Observer, limits_of
 from forge_worker.machine.gate import Gate
 from forge_worker.machine.gate_check import MachineCheck
-from forge_worker.machine.gpu_health import Faults, FaultWatch, Quarantine
-from forge_worker.machine.gpu_meter import GpuMeter
+from forge_worker.machine.gpu_health import Faults, FaultWatch, GpuMeter, Quarantine
 from forge_worker.machine.locks import Locks
 from forge_worker.machine.slots import GpuPool, Slots
 from forge_worker.runners.docker.engine import engine_answers

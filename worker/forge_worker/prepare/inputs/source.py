@@ -1,15 +1,17 @@
-"""What inputs are fetched from, and what is in it."""
+"""What inputs are fetched from, and what is in it; and the folders that the operator offers."""
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.spec.inputs import FOLDER, source_of
 from forge_schema.storage.manifest import CHUNK_BYTES, Extent
 
+from forge_worker.runners.docker.mounts import MountRefused, folder_fault
 from forge_worker.transfers.fetching import FetchedFile, FileParts
 
 NAME_BYTES, PATH_BYTES = 255, 3000
@@ -97,3 +99,33 @@ def check_paths(paths: Iterable[str]) -> None:
             raise InputUnusable(f"{path!r} cannot be the path of a file")
         if any(len(name.encode()) > NAME_BYTES for name in names):
             raise InputUnusable(f"{path!r} has a longer name than a file can have")
+
+
+def offered_folders(words: Iterable[str], worker_dir: Path) -> dict[str, Path]:
+    """Return the folders in the settings by their names.
+
+    Raises:
+        MountRefused: one is malformed, or would expose the machine to every job.
+    """
+    folders: dict[str, Path] = {}
+    for word in words:
+        name, _, place = word.rpartition("=")
+        # A link is resolved now, so that what was checked is what is given.
+        folder = Path(place).resolve()
+        if fault := _fault(name or place, place) or folder_fault(folder, worker_dir):
+            raise MountRefused(
+                f"the folder {word!r} cannot be offered to jobs: {fault}",
+                hint="write --offer-folders /data/imagenet,sets=/mnt/sets",
+            )
+        folders[name or place] = folder
+    return folders
+
+
+def _fault(name: str, place: str) -> str:
+    if not place.startswith("/"):
+        return "it is no absolute path"
+    try:
+        source_of(f"{FOLDER}:{name}")
+    except ValueError:
+        return f"jobs cannot name it {name!r}"
+    return ""
