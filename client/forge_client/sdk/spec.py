@@ -47,6 +47,8 @@ class ChangedSpec(TypedDict, total=False):
     gpu_model: str | None
     vram: Amount | None
     accelerator: str | None
+    spot: str | None
+    max_price: float | None
     # The table `stall`.
     no_progress: Time | None
     silent_log: Time | None

@@ -9,9 +9,17 @@ from pydantic import JsonValue
 from forge_schema.database.pool import Row
 from forge_schema.explain.fit import GpuKind
 from forge_schema.explain.fleet import Candidate
-from forge_schema.explain.text import COUNTS, LABEL, SIZES
+from forge_schema.explain.text import COUNTS, LABEL, SIZES, amount_text
 from forge_schema.model.quantities import MIB, counted, size_text
-from forge_schema.model.spec import GANG_NETWORK, HANDLERS, INPUT, RUNS, SECRET
+from forge_schema.model.spec import (
+    GANG_NETWORK,
+    HANDLERS,
+    INPUT,
+    MAX_PRICE,
+    RUNS,
+    SECRET,
+    SPOT,
+)
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import Lane, read
 
@@ -34,8 +42,14 @@ def for_idle(candidate: Candidate) -> Changes | None:
         changes["accelerator"] = candidate.row["accelerator"]
     if "target" in lacking:
         changes["target"] = "auto"
+    if LABEL + SPOT in lacking:
+        changes["spot"] = None
+    if LABEL + MAX_PRICE in lacking:
+        if candidate.row["price_per_hour"] is None:
+            return None
+        changes["max_price"] = candidate.row["price_per_hour"]
     labels = [name.removeprefix(LABEL) for name in lacking if name.startswith(LABEL)]
-    if labels:
+    if labels := [name for name in labels if name not in {SPOT, MAX_PRICE}]:
         changes["labels"] = {name: candidate.row["labels"].get(name) for name in sorted(labels)}
     return changes
 
@@ -102,6 +116,11 @@ def in_words(job: Row, changes: Changes) -> str:
                 f"label {n}={new} instead of {before[n]}" for n, new in value.items() if new
             ]
             dropped += [f"--label {n}={before[n]}" for n, new in value.items() if not new]
+        elif name == "spot":
+            dropped.append("--spot")
+        elif name == "max_price":
+            before = amount_text(job["labels"][MAX_PRICE])
+            requested.append(f"--max-price {amount_text(value)} instead of {before}")
         else:
             requested.append(f"{_thing(name, value)} instead of {_amount(name, job[name])}")
     verbs = (("request", requested), ("drop", dropped))

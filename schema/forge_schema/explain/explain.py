@@ -11,7 +11,7 @@ from forge_schema.explain.gang import Machines, machines, members_text
 from forge_schema.explain.gang import remedies as gang_remedies
 from forge_schema.explain.limits import how_it_failed, limits
 from forge_schema.explain.remedies import of_limits, remedies
-from forge_schema.explain.text import LABEL, wish
+from forge_schema.explain.text import LABEL, amount_text, wish
 from forge_schema.model.explanation import (
     AttemptEnd,
     Chance,
@@ -19,10 +19,12 @@ from forge_schema.model.explanation import (
     Limit,
     Outlook,
     Remedy,
+    Requirement,
     WorkerChance,
 )
 from forge_schema.model.job import EXPLAINED, MOST_EXPLAINED, Firing, job_unknown
 from forge_schema.model.quantities import counted, names_text
+from forge_schema.model.spec import IS_SPOT, MAX_PRICE, SPOT
 from forge_schema.model.states import Reason, State
 from forge_schema.queue.reservation import PATIENCE_S
 from forge_schema.read.jobs import Jobs
@@ -216,11 +218,32 @@ def _outlook(held: list[Limit], chances: list[WorkerChance]) -> Outlook:
 def _nobody(chances: FleetChances) -> str:
     """Say which secret, handler or label no worker has, or else that none can run the job."""
     lacking = [chance.lacking for chance in chances.chances if chance.chance is Chance.UNFIT]
+    if text := _too_dear(chances):
+        return text
     asked_of_first = chances.candidates[chances.chances[0].worker_id].asked if lacking else []
     for asked in asked_of_first:
         if asked.name.startswith(LABEL) and all(asked.name in names for names in lacking):
             return f"no online worker has {wish(asked)}"
     return "no worker can run it"
+
+
+def _too_dear(chances: FleetChances) -> str:
+    """Say so if workers fit but for their price, or for being spot machines or not."""
+    missed: dict[str, list[Requirement]] = {}
+    for chance in chances.chances:
+        unmet = [asked for asked in chance.requirements if not asked.met]
+        if unmet and all(asked.name in {LABEL + SPOT, LABEL + MAX_PRICE} for asked in unmet):
+            for asked in unmet:
+                missed.setdefault(asked.name, []).append(asked)
+    said = []
+    if spot := missed.get(LABEL + SPOT):
+        said.append(f"no worker that fits is {'' if spot[0].wanted == IS_SPOT else 'not '}spot")
+    if prices := missed.get(LABEL + MAX_PRICE):
+        known = [asked.has for asked in prices if isinstance(asked.has, int | float)]
+        most = amount_text(prices[0].wanted)
+        cheapest = f"the cheapest costs {min(known):g}" if known else "none has a price"
+        said.append(f"all that fit cost more than {most} an hour: {cheapest}")
+    return " and ".join(said)
 
 
 def _text(outlook: Outlook, held: list[Limit], chances: FleetChances, ahead: int | None) -> str:
@@ -229,7 +252,10 @@ def _text(outlook: Outlook, held: list[Limit], chances: FleetChances, ahead: int
     holding = "it waits: " + "; ".join(limit.text for limit in held)
     kept = "it waits: room is reserved for another job"
     room = f"it waits for room{f': {before}' if ahead else ', and is next'}"
-    if any(chance.chance is Chance.AVOIDED for chance in chances.chances):
+    avoided = [one.worker_id for one in chances.chances if one.chance is Chance.AVOIDED]
+    if any(chances.candidates[worker_id].row["leaves"] for worker_id in avoided):
+        room += "; others than spot machines may take it in some seconds"
+    elif avoided:
         room += "; workers where it failed may take it again in some seconds"
     return {
         Outlook.SCHEDULED: holding,

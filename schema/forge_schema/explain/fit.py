@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from forge_schema.database.pool import Row
 from forge_schema.explain.text import LABEL
 from forge_schema.model.explanation import Requirement
-from forge_schema.model.spec import GANG_NETWORK
+from forge_schema.model.spec import GANG_NETWORK, MAX_PRICE, PREFERS_SPOT
 from forge_schema.model.worker import Capacity, is_model
 
 NOBODY: Row = {
@@ -26,6 +26,7 @@ NOBODY: Row = {
     "local": False,
     "labels": {},
     "address": None,
+    "price_per_hour": None,
     "fit": defaultdict(bool),
 }
 AMOUNTS = ("cpus", "memory_mb", "disk_mb")
@@ -188,8 +189,10 @@ def _place(job: Row, worker: Row) -> Iterator[Said]:
 
 def _labels(job: Row, worker: Row) -> Iterator[Said]:
     for name, pattern in sorted(job["labels"].items()):
-        if name != GANG_NETWORK:
+        if name == MAX_PRICE:
+            yield LABEL + name, pattern, worker["price_per_hour"], None
+        elif name not in {GANG_NETWORK, PREFERS_SPOT}:
             yield LABEL + name, pattern, worker["labels"].get(name), None
-        elif worker["address"] is not None:
+        elif name == GANG_NETWORK and worker["address"] is not None:
             # Without an address, it takes no part in gangs anyway.
             yield LABEL + name, job["launcher"], worker["labels"].get(name), None

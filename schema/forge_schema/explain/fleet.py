@@ -100,8 +100,8 @@ def fleet(database: Database, job: Row, *, patience_s: float) -> FleetChances:
         _chance(candidate, front if candidate.takes and candidate.has_room() else None)
         for candidate in checked
     ]
-    chances.sort(key=_distance)
     by_id = {candidate.row["id"]: candidate for candidate in checked}
+    chances.sort(key=lambda chance: _distance(chance, by_id[chance.worker_id].row))
     return FleetChances(chances, by_id, front, able, checked[0].row["in_all"] if checked else 0)
 
 
@@ -178,6 +178,7 @@ def _chance(candidate: Candidate, front: Front | None) -> WorkerChance:
         silent_s=candidate.row["silent_s"],
         preference=candidate.row["preference"],
         speed=candidate.row["speed"],
+        price_per_hour=candidate.row["price_per_hour"],
     )
 
 
@@ -190,9 +191,7 @@ def _text(candidate: Candidate, chance: Chance, ahead: int) -> str:
         Chance.BEHIND: f"takes {counted(ahead, 'other job')} first",
         Chance.RESERVED: "reserves its free resources for a job ahead of this one"
         + _lets(candidate),
-        Chance.AVOIDED: f"leaves it to other workers for "
-        f"another {duration_text(_avoided_s(candidate))}"
-        ", since it failed here or had too little memory",
+        Chance.AVOIDED: _avoided(candidate),
         Chance.BUSY: _too_little(candidate),
         Chance.CONSTRAINED: _constrained(candidate.row),
         Chance.DRAINING: _draining(candidate),
@@ -206,6 +205,14 @@ def _text(candidate: Candidate, chance: Chance, ahead: int) -> str:
 def _avoided_s(candidate: Candidate) -> float:
     """Return for how many seconds the worker leaves the job to others."""
     return max(0.0, candidate.row["avoided_s"] or 0.0)
+
+
+def _avoided(candidate: Candidate) -> str:
+    pause = duration_text(_avoided_s(candidate))
+    if candidate.row["leaves"]:
+        return f"leaves it to spot machines for another {pause}"
+    why = "since it failed here or had too little memory"
+    return f"leaves it to other workers for another {pause}, {why}"
 
 
 def _unfit(unmet: list[Requirement]) -> str:
@@ -227,12 +234,14 @@ def _preferred(candidate: Candidate) -> str:
     """Tell what sets the worker apart from others that could take the job now."""
     if candidate.row["last_resort"]:
         return ", unless a remote worker does first"
+    price = candidate.row["price_per_hour"]
+    costs = f"; it costs {price:g} an hour" if price else ""
     named = zip(PARTS, candidate.wants["parts"] or [], strict=False)
     warm = candidate.row["warm"]
     has = [name for name, part in named if part is not None and part in warm]
     fetched = (candidate.wants["parts"] or [])[len(PARTS) :]
     has += ["inputs"] * (bool(fetched) and set(fetched) <= set(warm))
-    return f"; it has the job's {' and '.join(has)}" if has else ""
+    return costs + (f"; it has the job's {' and '.join(has)}" if has else "")
 
 
 def _gone(row: Row) -> str:
@@ -276,11 +285,15 @@ def _free(asked: Requirement) -> str:
     return size_text(free * MIB) if asked.name in SIZES else f"{free:g}"
 
 
-def _distance(chance: WorkerChance) -> tuple[float, float, float, int, str]:
+def _distance(chance: WorkerChance, row: Row) -> tuple[float, float, float, float, int, str]:
     away = 0.0 if chance.available else 1.0
     obstacles = len(chance.lacking) + NEAREST.get(chance.chance, away)
-    preference = chance.preference + chance.speed if chance.chance is Chance.STARTS else 0.0
-    return obstacles, _missing(chance), -preference, chance.ahead or 0, chance.worker
+    dear = preference = 0.0
+    if chance.chance is Chance.STARTS:
+        # Null goes first, and a local worker only starts what no other one does.
+        dear = (1e9 if row["last_resort"] else 0.0) + (-1e6 if row["dear"] is None else row["dear"])
+        preference = chance.preference + chance.speed
+    return obstacles, _missing(chance), dear, -preference, chance.ahead or 0, chance.worker
 
 
 def _missing(chance: WorkerChance) -> float:

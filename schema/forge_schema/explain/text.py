@@ -4,7 +4,16 @@ from pydantic import JsonValue
 
 from forge_schema.model.explanation import Requirement
 from forge_schema.model.quantities import MIB, counted, size_text
-from forge_schema.model.spec import GANG_NETWORK, HANDLERS, INPUT, RUNS, SECRET
+from forge_schema.model.spec import (
+    GANG_NETWORK,
+    HANDLERS,
+    INPUT,
+    IS_SPOT,
+    MAX_PRICE,
+    RUNS,
+    SECRET,
+    SPOT,
+)
 from forge_schema.model.spec.inputs import FOLDER, PATHS
 
 LABEL = "label:"
@@ -38,12 +47,15 @@ def wish(requirement: Requirement) -> str:
 
 
 def _label(name: str, pattern: str) -> str:
-    if name == RUNS:
-        return f"support for {pattern.strip('*').replace('*', ' with ')}"
-    if name == HANDLERS:
-        return f"the handler {pattern.strip('*,')}"
-    if name == GANG_NETWORK:
-        return f"all ports, which --launcher {pattern} needs"
+    own = {
+        RUNS: f"support for {pattern.strip('*').replace('*', ' with ')}",
+        HANDLERS: f"the handler {pattern.strip('*,')}",
+        GANG_NETWORK: f"all ports, which --launcher {pattern} needs",
+        SPOT: f"a machine that is {'' if pattern == IS_SPOT else 'not '}spot",
+        MAX_PRICE: f"a price of at most {amount_text(pattern)} an hour",
+    }
+    if name in own:
+        return own[name]
     if name.startswith(SECRET):
         return f"the secret {name.removeprefix(SECRET)}"
     if name.startswith(INPUT):
@@ -62,12 +74,15 @@ def _instead(requirement: Requirement) -> str:
     name, has = requirement.name, requirement.has
     if name in SIZES:
         return f"it has {size_text(_number(has) * MIB)}"
-    if name == "target":
-        return "it is the submitter's" if has == "local" else "it is the fleet's"
+    own = {
+        "target": "it is the submitter's" if has == "local" else "it is the fleet's",
+        LABEL + SPOT: "it is" if has == IS_SPOT else "it is not",
+        LABEL + GANG_NETWORK: f"it publishes only single ones: --gang-network {has}",
+    }
+    if name in own:
+        return own[name]
     if name.startswith((LABEL + SECRET, LABEL + INPUT)):
         return "it has that of another owner" if has else ""
-    if name == LABEL + GANG_NETWORK:
-        return f"it publishes only single ones: --gang-network {has}"
     if has in (None, "", []):
         return "it has none"
     shown = (
@@ -78,6 +93,11 @@ def _instead(requirement: Requirement) -> str:
         else str(has)
     )
     return f"it has {shown}"
+
+
+def amount_text(value: JsonValue) -> str:
+    """Return an amount of money as a person writes it: 2, not 2.0."""
+    return str(value).removesuffix(".0")
 
 
 def _number(value: JsonValue) -> float:

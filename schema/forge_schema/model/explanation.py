@@ -32,7 +32,8 @@ class Chance(StrEnum):
     """How one worker's next claim treats a job that no limit holds back.
 
     `starts` takes it; `behind` takes others first; `reserved` keeps its room for another job;
-    `avoided` leaves it to other workers for a while, since it failed there; `busy` has too little
+    `avoided` leaves it to other workers for a while, since it failed there, or prefers spot
+    machines; `busy` has too little
     free; `unfit` does not meet the requirements even when idle. Workers with the other values take
     no jobs at all.
     """
@@ -54,7 +55,8 @@ class Requirement(Record):
     """One requirement of a job compared with a worker; memory and disk in MiB.
 
     `name` is `cpus`, `memory_mb`, `disk_mb`, `accelerator`, `gpus`, `gpu_model`, `vram_mb`,
-    `target`, `address`, or `label:` and a label's name. `met` tells whether the idle worker has it;
+    `target`, `address`, or `label:` and a label's name. `label:forge.spot` is whether it is a spot
+    machine, `label:forge.max_price` its price per hour. `met` tells whether the idle worker has it;
     `free` is what is free now, if that can change.
     """
 
@@ -69,8 +71,9 @@ class WorkerChance(Record):
     """How one worker treats the job. `ahead` counts the jobs that it takes before this one.
 
     `leases` is the number of jobs it runs; `available` is false if it takes no jobs. Of the idle
-    workers with room for the job, the one with the highest `preference` is woken first, and of
-    these the one with the highest `speed`: between 0 and 1, and 0 if it was not measured.
+    workers with room for the job, the one with the least `price_per_hour` for its speed is woken
+    first, of these the one with the highest `preference`, and then the one with the highest
+    `speed`: between 0 and 1, and 0 if it was not measured.
     """
 
     worker_id: int
@@ -85,6 +88,7 @@ class WorkerChance(Record):
     silent_s: float = 0.0
     preference: int = 0
     speed: float = 0.0
+    price_per_hour: float | None = None
 
 
 class Limit(Record):

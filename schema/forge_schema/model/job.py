@@ -217,6 +217,7 @@ class JobDetail(JobStatus):
     scheduled job may start, in seconds; `retries_left` counts the retries after failures. `firing`
     is set if a schedule submitted it. `members` are the ranks of a job on several machines. The
     newest checkpoint was stored `saved_s` seconds ago. A running program has run for `ran_s`.
+    `cost` is what it has cost so far, null if no worker had a price.
     """
 
     spec: dict[str, Any]
@@ -235,6 +236,7 @@ class JobDetail(JobStatus):
     members: list[RunMember] = Field(default_factory=list)
     saved_s: float | None = None
     ran_s: float | None = None
+    cost: float | None = None
 
 
 class Attempt(Record):

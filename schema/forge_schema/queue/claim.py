@@ -224,6 +224,7 @@ def _places(
         "lanes": array([lane.id for lane, _, _ in ranges]),
         "shares": array([lane.share for lane, _, _ in ranges]),
         "steps": array([lane.step for lane, _, _ in ranges]),
+        "leaves": array([lanes.leaves(lane) for lane, _, _ in ranges]),
         "after_nices": array([after[0] for _, after, _ in ranges]),
         "after_jobs": array([after[1] for _, after, _ in ranges]),
         "last_nices": array([*map(min, lasts, any_nices)] if short_s is None else lasts),

@@ -97,6 +97,8 @@ class Lanes:
         self._edition = Edition()
         # By shape: what its jobs need on this worker; None if it cannot serve them.
         self._needs: dict[int, Capacity | None] = {}
+        # The shapes whose jobs it leaves to spot machines for a while.
+        self._leaves: set[int] = set()
         # The same of gangs, of which this worker may be a part.
         self._gangs: dict[int, Capacity] = {}
         self._asked_at = -math.inf
@@ -161,6 +163,10 @@ class Lanes:
     def drafted(self) -> bool:
         """Whether the worker kept room for a gang when the lanes were read."""
         return self.worker_id in self._edition.drafts
+
+    def leaves(self, lane: Lane) -> bool:
+        """Tell whether the worker leaves a lane's jobs to spot machines for a while."""
+        return lane.shape_id in self._leaves
 
     @property
     def many(self) -> bool:
@@ -257,6 +263,7 @@ class Lanes:
     def _turn_to(self, edition: Edition, now: float) -> None:
         if now - self._asked_at > SERVES_S:
             self._needs, self._gangs, self._asked_at = {}, {}, now
+            self._leaves = set()
         # It may fail, so nothing of the edition is noted before it.
         self._ask(edition.shapes.keys() - self._needs.keys())
         self._from_below = self._forgotten or now > self._above_until
@@ -279,6 +286,7 @@ class Lanes:
         alone = {row["id"]: needed(row) for row in rows if row["nodes"] == 1}
         self._needs |= dict.fromkeys(shapes, None) | alone
         self._gangs |= {row["id"]: needed(row) for row in rows if row["nodes"] > 1}
+        self._leaves |= {row["id"] for row in rows if row["leaves"]}
 
     def _seen(self, lane: Lane) -> Lane:
         marks = self._watermarks.get(lane.id, {})

@@ -11,7 +11,16 @@ from forge_schema.model.fields import NotFinite
 from forge_schema.model.job import job_unknown, with_shares
 from forge_schema.model.reading import Place
 from forge_schema.model.results import most_telling
-from forge_schema.model.spec import GANG_NETWORK, HANDLERS, INPUT, RUNS, SECRET
+from forge_schema.model.spec import (
+    GANG_NETWORK,
+    HANDLERS,
+    INPUT,
+    MAX_PRICE,
+    PREFERS_SPOT,
+    RUNS,
+    SECRET,
+    SPOT,
+)
 from forge_schema.model.states import Verdict
 from forge_schema.model.stored import BYTES, CHUNKS, PAGE
 from forge_schema.read import job_pages
@@ -24,7 +33,7 @@ RUNS_SHOWN = 100
 EVENTS_SHOWN = 100
 BUNDLES_SHOWN = 20
 # Labels that the queue itself adds to a shape, or begins their names with.
-OWN_LABELS = (RUNS, HANDLERS, GANG_NETWORK, SECRET, INPUT)
+OWN_LABELS = (RUNS, HANDLERS, GANG_NETWORK, SECRET, INPUT, SPOT, PREFERS_SPOT, MAX_PRICE)
 
 
 class Jobs:
@@ -242,7 +251,7 @@ class JobStory:
         return sum(spans, timedelta()).total_seconds()
 
     def spent(self) -> Row:
-        """Return the `cost` and the `gpu_seconds` of all ended attempts."""
+        """Return the `cost` so far, and the `gpu_seconds` of all ended attempts."""
         (row,) = self._rows("job_spent")
         return row
 

@@ -49,6 +49,11 @@ FITS = [
     ({"target": "auto"}, {"local": True}),
     ({"target": "local"}, {"local": True}),
     ({"target": "worker"}, {"local": False}),
+    ({"spot": "never"}, {}),
+    ({"spot": "prefer"}, {}),
+    ({"spot": "only"}, {"labels": {"forge.spot": "yes"}}),
+    ({"max_price": 2.5}, {"price_per_hour": 2.5}),
+    ({"max_price": 0}, {"price_per_hour": 0}),
 ]
 FITS_NOT = [
     ({"cpus": 8.1}, {"cpus": 8}),
@@ -78,6 +83,10 @@ FITS_NOT = [
     ({"labels": {"a": "e"}}, {"labels": {"a": "eu"}}),
     ({"target": "local"}, {"local": False}),
     ({"target": "worker"}, {"local": True}),
+    ({"spot": "never"}, {"labels": {"forge.spot": "yes"}}),
+    ({"spot": "only"}, {}),
+    ({"max_price": 2.5}, {"price_per_hour": 2.6}),
+    ({"max_price": 2.5}, {}),
 ]
 
 

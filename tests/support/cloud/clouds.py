@@ -58,6 +58,7 @@ class FakeAws(FakeCloud):
         self.tokens: set[str] = set()
         self.action: dict[str, str] | None = None
         self.recommended = False
+        self.market = "spot"
 
     def interrupt(self, in_s: float) -> None:
         at = (self.now() + timedelta(seconds=in_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -72,6 +73,8 @@ class FakeAws(FakeCloud):
             return 200, json.dumps(self.action), {}
         if asked.path == "/latest/meta-data/events/recommendations/rebalance" and self.recommended:
             return 200, json.dumps({"noticeTime": "2026-11-05T08:22:00Z"}), {}
+        if asked.path == "/latest/meta-data/instance-life-cycle":
+            return 200, self.market, {}
         return 404, "", {}
 
     def _token(self, headers: Mapping[str, str]) -> Answer:
@@ -92,6 +95,7 @@ class FakeGcp(FakeCloud):
         super().__init__()
         self.preempted = "FALSE"
         self.maintenance = "NONE"
+        self.market = "TRUE"
         self.waiting = 0
 
     def preempt(self) -> None:
@@ -106,7 +110,11 @@ class FakeGcp(FakeCloud):
         place = asked.path.removeprefix("/computeMetadata/v1/instance/")
         if place == "preempted":
             return 200, self._preempted(asked.query), {**flavor, "ETag": self._etag()}
-        said = {"id": "4711", "maintenance-event": self.maintenance}.get(place)
+        said = {
+            "id": "4711",
+            "maintenance-event": self.maintenance,
+            "scheduling/preemptible": self.market,
+        }.get(place)
         return (404, "", flavor) if said is None else (200, said, flavor)
 
     def _etag(self) -> str:
@@ -130,6 +138,7 @@ class FakeAzure(FakeCloud):
         super().__init__()
         self.events: list[dict[str, object]] = []
         self.started: list[str] = []
+        self.market = "Spot"
 
     def schedule(self, kind: str, in_s: float, *machines: str, status: str = "Scheduled") -> str:
         event = str(uuid.uuid4())
@@ -146,8 +155,10 @@ class FakeAzure(FakeCloud):
             return 400, json.dumps({"error": "Bad request. Required metadata header"}), {}
         if "api-version" not in asked.query:
             return 400, json.dumps({"error": "Bad request. api-version was not specified"}), {}
-        if asked.path == "/metadata/instance/compute/name" and asked.query.get("format") == "text":
-            return 200, self.machine, {}
+        compute = {"name": self.machine, "priority": self.market}
+        place = asked.path.removeprefix("/metadata/instance/compute/")
+        if place in compute and asked.query.get("format") == "text":
+            return 200, compute[place], {}
         if asked.path != "/metadata/scheduledevents":
             return 404, "", {}
         if asked.method == "POST":

@@ -13,7 +13,7 @@ from forge_worker.spot.azure import Azure
 from forge_worker.spot.gcp import Gcp
 from forge_worker.spot.metadata import Metadata, MetadataAbsent
 from forge_worker.spot.notice import Notice, NoticeKind, left_s
-from forge_worker.spot.watch import ABSENT_S, MISSED_S, SpotWatch
+from forge_worker.spot.watch import ABSENT_S, MISSED_S, SpotMarket, SpotWatch
 from support.cloud.clouds import Answer, Asked, FakeAws, FakeAzure, FakeCloud, FakeGcp, serving
 
 if TYPE_CHECKING:
@@ -294,3 +294,46 @@ def test_machine_of_no_cloud_is_not_blind() -> None:
         watch.step()
     metadata.close()
     assert (blind, heard) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("cloud", "fake", "other"),
+    [(Aws, FakeAws, "on-demand"), (Gcp, FakeGcp, "FALSE"), (Azure, FakeAzure, "Regular")],
+)
+def test_the_cloud_says_whether_it_is_a_spot_machine_unless_the_operator_does(
+    cloud: Callable[[Metadata], Cloud], fake: Callable[[], FakeAws], other: str
+) -> None:
+    said = {}
+    made = fake()
+    with reached(made) as metadata:
+        for says in (made.market, other):
+            made.market = says
+            for told in ("auto", "yes", "no"):
+                market = SpotMarket(told)
+                SpotWatch([cloud(metadata)], lambda _: None, market=market).look_around()
+                said[says == other, told] = market.labels()
+    spot = {"forge.spot": "yes"}
+    assert said == {
+        (False, "auto"): spot,
+        (False, "yes"): spot,
+        (False, "no"): {},
+        (True, "auto"): {},
+        (True, "yes"): spot,
+        (True, "no"): {},
+    }
+
+
+def test_a_cloud_that_does_not_say_it_is_asked_again_and_its_notices_are_seen() -> None:
+    fake, heard, market = FakeAws(), list[Notice](), SpotMarket()
+    answer = fake.answer
+    with reached(fake) as metadata:
+        watch = SpotWatch([Aws(metadata)], heard.append, market=market)
+        fake.interrupt(60)
+        fake.answer = lambda asked: (  # type: ignore[method-assign]  # it fails for a while
+            (500, "", {}) if asked.path.endswith("life-cycle") else answer(asked)
+        )
+        watch.step()
+        assert (market.labels(), [one.kind for one in heard]) == ({}, [NoticeKind.INTERRUPTION])
+        fake.answer = answer  # type: ignore[method-assign]  # as above
+        watch.look_around()
+    assert market.labels() == {"forge.spot": "yes"}

@@ -35,8 +35,6 @@ APART = {
     "schema.model.lease.End = schema.protocol.messages.Ending",
     # A worker finds a lease's standing by its fence, which a message cannot be a key of.
     "schema.model.lease.Renewal = schema.protocol.answers.Renewed",
-    # A job may leave a size to the queue, and asks for something; what is free may be nothing.
-    "schema.model.spec.parts.Resources = schema.model.worker.Capacity",
 }
 # Made from the fields of a job when it is imported: no second list of them.
 MADE = {"client.project.request._Plain"}

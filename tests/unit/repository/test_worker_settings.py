@@ -26,6 +26,7 @@ GIVEN = {
     "allowed_images": "a,b", "pull": "never", "extra_mounts": "/a:/b", "secrets_dir": "/s",
     "gang_network": "host", "advertise_address": "10.0.0.5",
     "lock_dir": "/l", "spot": "aws", "spot_url": "http://127.0.0.1:9",
+    "spot_machine": "yes",
     "exec_url": "http://b",
     "lease_ttl_s": "200", "lease_policy": "strict",
 }  # fmt: skip

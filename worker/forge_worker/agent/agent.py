@@ -40,7 +40,7 @@ from forge_worker.queue.objects import Objects
 from forge_worker.runners.choice import Runners
 from forge_worker.runners.docker.sandboxes import SandboxPool
 from forge_worker.settings.settings import WorkerSettings
-from forge_worker.spot.watch import SpotWatch, clouds_of
+from forge_worker.spot.watch import SpotMarket, SpotWatch, clouds_of
 
 LEAVE_S = 5.0
 # The minimum time for a goodbye, even when time is up.
@@ -53,6 +53,8 @@ NO_IMAGE = (
 )
 # The longest that a signal may go unnoticed.
 SIGNALS_S = 1.0
+# How long its cloud may take to say whether the machine is a spot one.
+LOOKS_S = 0.2
 
 log = structlog.get_logger(__name__)
 
@@ -96,8 +98,17 @@ class Agent:
         self._secrets = SecretStore(settings.secrets_dir, settings.name())
         folders = offered_folders(settings.offer_folders, settings.worker_dir)
         inputs = input_labels(folders, runners.contained)
+        clouds = clouds_of(settings.spot, settings.spot_url)
+        market = SpotMarket(settings.spot_machine, Bell(renew))
         self._registration = Registration(
-            settings, gateway, runners, machine, gangs, secrets=self._secrets, inputs=inputs
+            settings,
+            gateway,
+            runners,
+            machine,
+            gangs,
+            secrets=self._secrets,
+            market=market,
+            inputs=inputs,
         )
         identity, condition = self._registration.identity, machine.condition
         self._sampler = _sampler(settings, gateway, machine.meter)
@@ -163,8 +174,8 @@ class Agent:
                 leaving=self.leaving,
             )
         )
-        clouds = clouds_of(settings.spot, settings.spot_url)
-        self._spot = SpotWatch(clouds, self.leaving.heed, self.leaving.unwarned)
+        self._spot = SpotWatch(clouds, self.leaving.heed, self.leaving.unwarned, market)
+        self._looks = Thread(target=self._spot.look_around, name="spot", daemon=True)
         self.state = StateKeeper(
             settings,
             machine,
@@ -181,6 +192,9 @@ class Agent:
             NameInUse: another live worker has its name, or has replaced it.
         """
         (self._settings.worker_dir / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A cloud answers at once. Jobs that want no spot machine must not be given to one.
+        self._looks.start()
+        self._looks.join(LOOKS_S)
         try:
             adopted = until_answered(
                 self._meet,

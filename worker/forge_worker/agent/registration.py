@@ -27,6 +27,7 @@ from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.choice import Runners, handlers_label
 from forge_worker.runners.docker.runner import DockerRunner, engine_answers
 from forge_worker.settings.settings import WorkerSettings
+from forge_worker.spot.watch import SpotMarket
 
 T = TypeVar("T")
 
@@ -62,11 +63,13 @@ class Registration:
         gangs: GangPolicy,
         *,
         secrets: SecretStore,
+        market: SpotMarket,
         inputs: Mapping[str, str],
     ) -> None:
         self._settings = settings
         self._inputs = inputs
         self._secrets = secrets
+        self._market = market
         self._announced: dict[str, str] = {}
         self._gateway = gateway
         self._runners = runners
@@ -90,7 +93,7 @@ class Registration:
         if self._gangs.publishes and self._runners.docker is not None:
             # It makes the bridge, whose address may be the one for gangs.
             self._runners.docker.obstacle()
-        self._announced = self._secrets.labels()
+        self._announced = self._changing()
         with self._watched.faults.left_out(self._machine(first=first)) as fit:
             registered = self._gateway.register(fit)
         identity.worker_id, identity.name = registered.worker_id, registered.name
@@ -103,8 +106,11 @@ class Registration:
             log.warning("name_ignored", note="over HTTP, an admin names the worker", **names)
 
     def outdated(self) -> bool:
-        """Tell whether the operator has added or removed a secret since."""
-        return self._secrets.labels() != self._announced
+        """Tell whether a secret was added or removed since, or the cloud has said what this is."""
+        return self._changing() != self._announced
+
+    def _changing(self) -> dict[str, str]:
+        return {**self._secrets.labels(), **self._market.labels()}
 
     def left_out(self, pause_s: float) -> None:
         """Log it when the queue begins to leave this worker out of gangs, for `pause_s` seconds."""

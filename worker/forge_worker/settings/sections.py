@@ -299,6 +299,10 @@ class SpotSettings(BaseSettings):
         "auto",
         description="the cloud whose preemption notices to watch; auto detects it",
     )
+    spot_machine: Literal["auto", "yes", "no"] = Field(
+        "auto",
+        description="whether this is a spot machine; auto asks the cloud",
+    )
     spot_url: str = Field("", description="its metadata server, if not http://169.254.169.254")
     term_notice_s: PositiveFloat = Field(
         25.0,

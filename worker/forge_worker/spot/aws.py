@@ -46,6 +46,15 @@ class Aws:
             return Notice(self.name, NoticeKind.REBALANCE)
         return None
 
+    def is_spot(self) -> bool:
+        """Return whether this is a spot machine.
+
+        Raises:
+            MetadataAbsent: no metadata server answers.
+        """
+        answer = self._get("instance-life-cycle")
+        return answer is not None and answer.text.strip() == "spot"
+
     def gone(self) -> None:
         """Do nothing: AWS takes the machine at the announced time."""
 

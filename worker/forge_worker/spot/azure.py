@@ -16,6 +16,7 @@ STARTED = "Started"
 HEADERS = {"Metadata": "true"}
 EVENTS, VERSION = "/metadata/scheduledevents", {"api-version": "2020-07-01"}
 NAME = "/metadata/instance/compute/name"
+PRIORITY = "/metadata/instance/compute/priority"
 NAME_PARAMS = {"api-version": "2021-02-01", "format": "text"}
 # The very first request enables the service, which takes up to two minutes.
 PATIENCE_S = 130.0
@@ -53,6 +54,15 @@ class Azure:
         left, soonest = min(lefts)
         self._event = ours[soonest]
         return Notice(self.name, NoticeKind.INTERRUPTION, left)
+
+    def is_spot(self) -> bool:
+        """Return whether this is a spot machine.
+
+        Raises:
+            MetadataAbsent: no metadata server answers.
+        """
+        answer = good(self._metadata.ask("GET", PRIORITY, HEADERS, params=NAME_PARAMS))
+        return answer.text.strip() == "Spot"
 
     def gone(self) -> None:
         """Approve the event so that it starts at once, if it affects only this machine.

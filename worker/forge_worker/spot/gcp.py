@@ -46,6 +46,14 @@ class Gcp:
             return Notice(self.name, NoticeKind.REBALANCE)
         return None
 
+    def is_spot(self) -> bool:
+        """Return whether this is a spot machine, or of the older preemptible ones.
+
+        Raises:
+            MetadataAbsent: no metadata server answers.
+        """
+        return self._get("scheduling/preemptible").text.strip() == "TRUE"
+
     def gone(self) -> None:
         """Do nothing: Google takes the machine at the announced time."""
 

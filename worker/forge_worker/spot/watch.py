@@ -5,8 +5,9 @@ from contextlib import suppress
 from typing import Protocol
 
 import structlog
+from forge_schema.model.spec import IS_SPOT, NOT_SPOT, SPOT
 
-from forge_worker.loop import Loop
+from forge_worker.loop import Bell, Loop
 from forge_worker.spot.aws import Aws
 from forge_worker.spot.azure import Azure
 from forge_worker.spot.gcp import Gcp
@@ -35,15 +36,38 @@ class Cloud(Protocol):
     def look(self) -> Notice | None:
         """Return the current notice."""
 
+    def is_spot(self) -> bool:
+        """Return whether this is a spot machine."""
+
     def gone(self) -> None:
         """Tell the cloud that the machine may be taken now, where the cloud supports that."""
+
+
+class SpotMarket:
+    """Whether the machine is a spot one: as the operator says (yes or no), or as its cloud does."""
+
+    def __init__(self, said: str = "auto", changed: Bell | None = None) -> None:
+        self.is_spot: bool | None = {IS_SPOT: True, NOT_SPOT: False}.get(said)
+        self._changed = changed
+
+    def found(self, *, is_spot: bool) -> None:
+        """Note what the cloud says, unless the operator has said it."""
+        if self.is_spot is None:
+            self.is_spot = is_spot
+            if self._changed is not None:
+                self._changed.ring()
+
+    def labels(self) -> dict[str, str]:
+        """Return the label of a spot machine; any other has none."""
+        return {SPOT: IS_SPOT} if self.is_spot else {}
 
 
 class SpotWatch(Loop):
     """Detect the cloud, then look for notices until an interruption is reported.
 
     A recommendation is reported once, and so is its withdrawal. A single cloud is known to be the
-    machine's own. `blind` is told why notices cannot be seen, and "" when they can again.
+    machine's own. `blind` is told why notices cannot be seen, and "" when they can again. The
+    `market` is told whether the machine is a spot one.
     """
 
     name = "spot"
@@ -54,11 +78,13 @@ class SpotWatch(Loop):
         clouds: Sequence[Cloud],
         on_notice: Callable[[Notice], None],
         blind: Callable[[str], None] = lambda _: None,
+        market: SpotMarket | None = None,
     ) -> None:
         super().__init__(PERIOD_S)
         self._clouds = clouds
         self._on_notice = on_notice
         self._blind = blind
+        self._market = market or SpotMarket()
         self._misses = 0
         self._cloud: Cloud | None = None
         self._heard: NoticeKind | None = None
@@ -72,6 +98,7 @@ class SpotWatch(Loop):
             if cloud is None:
                 self.period_s = min(self.period_s * 2, ABSENT_S)
                 return
+            self._ask_market(cloud)
             notice = cloud.look()
         except MetadataAbsent as error:
             self._miss(error)
@@ -86,6 +113,18 @@ class SpotWatch(Loop):
         if notice is not None and notice.kind is not self._heard:
             self._on_notice(notice)
             self._heard = notice.kind
+
+    def look_around(self) -> None:
+        """Find the cloud, and whether the machine is a spot one, before the first step."""
+        with suppress(MetadataAbsent):
+            if cloud := self._found():
+                self._ask_market(cloud)
+
+    def _ask_market(self, cloud: Cloud) -> None:
+        if self._market.is_spot is None:
+            # Notices matter more than whether it knows this.
+            with suppress(MetadataAbsent):
+                self._market.found(is_spot=cloud.is_spot())
 
     def end(self, patience_s: float | None = None) -> None:  # noqa: ARG002  a question may wait long
         """End without waiting for an answer that may take half a minute."""

@@ -8,7 +8,15 @@ from forge_schema.model.explanation import Chance, Explanation, Remedy, Requirem
 from forge_schema.model.fields import Record
 from forge_schema.model.job import MOST_EXPLAINED
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
-from forge_schema.model.spec import GANG_NETWORK, HANDLERS, INPUT, RUNS, SECRET
+from forge_schema.model.spec import (
+    GANG_NETWORK,
+    HANDLERS,
+    INPUT,
+    MAX_PRICE,
+    RUNS,
+    SECRET,
+    SPOT,
+)
 from forge_schema.model.states import Budget, reason_in_words
 
 from forge_client.cli.options.names import LAST, JobId
@@ -32,6 +40,8 @@ NOUNS = {
     f"label:{RUNS}": "runs",
     f"label:{HANDLERS}": "handler",
     f"label:{GANG_NETWORK}": "gang network",
+    f"label:{SPOT}": "spot machine",
+    f"label:{MAX_PRICE}": "price per hour",
 }
 COSTS = {
     Budget.FAILURES: "a retry",

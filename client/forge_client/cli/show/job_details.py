@@ -15,6 +15,7 @@ from forge_client.cli.show import output
 from forge_client.cli.show.output import Column, Format, ago, inline
 from forge_client.cli.show.resources import resources
 from forge_client.cli.show.standing import (
+    cost_text,
     environment_text,
     progress,
     ran,
@@ -174,6 +175,7 @@ def details(
         ("detail", job.detail),
         ("progress", progress(job)),
         ("running for", ran(job.ran_s)),
+        ("cost" if job.terminal else "cost so far", cost_text(job.cost)),
         *_left(job, **reported),
         ("workers" if job.nodes > 1 else "worker", workers(job)),
         ("attempt", job.attempt),

@@ -30,6 +30,8 @@ def _of_a_machine(asked: Mapping[str, Any]) -> str:
         *([f"{size_text(memory * MIB)} of memory"] if memory else []),
         *_shares(asked),
         *([f"{size_text(disk * MIB)} of disk"] if disk else []),
+        *([f"spot machines: {asked['spot']}"] if asked.get("spot") else []),
+        *([f"at most {asked['max_price']:g} an hour"] if "max_price" in asked else []),
     ]
     return ", ".join(parts)
 

@@ -50,6 +50,11 @@ def ran(seconds: float | None) -> str:
     return "" if seconds is None else duration_text(seconds)
 
 
+def cost_text(cost: float | None) -> str:
+    """Return what something cost, with cents; of less than one, its first digits."""
+    return "" if cost is None else f"{cost:.2f}" if cost >= 1 else f"{cost:.2g}"
+
+
 def metrics_text(metrics: Mapping[str, float | NotFinite], most: int) -> str:
     """Return the first of some metrics: `loss=0.27 accuracy=0.92`."""
     return " ".join(f"{name}={float(value):.4g}" for name, value in [*metrics.items()][:most])

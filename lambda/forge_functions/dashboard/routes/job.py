@@ -99,7 +99,7 @@ class JobPageData:
 
     @cached_property
     def spent(self) -> Row:
-        """The cost of the ended attempts."""
+        """Its cost so far, and the GPU time of the ended attempts."""
         return self.story.spent()
 
     @property

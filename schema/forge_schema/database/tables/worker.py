@@ -99,6 +99,9 @@ class Idle(SQLModel, table=True):
     # What `forge_speed` makes of the worker's speed, for jobs without and with GPUs.
     cpu_speed: float = c.number(default="0")
     gpu_speed: float = c.number(default="0")
+    # Its price per hour, and whether it is a spot machine.
+    price: float | None = c.number(null=True)
+    spot: bool = c.flag()
     # The name of the worker's next claim, under which a gang may have leased it; see `forge_form`.
     nonce: UUID | None = c.uuid(null=True)
     # Since when it has found nothing, and nobody woke it.

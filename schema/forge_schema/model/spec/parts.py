@@ -90,6 +90,7 @@ EnvName = Annotated[str, Field(json_schema_extra=OWN_NAME), AfterValidator(_env_
 ImageName = Annotated[Text, Field(json_schema_extra={"minLength": 1}), AfterValidator(_image)]
 SignalName = Literal["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"]
 Accelerator = Literal["any", "cpu", "cuda", "rocm", "mps"]
+SpotWish = Literal["never", "prefer", "only"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
 Objective = Literal["throughput", "latency"]
 Parameter = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
@@ -107,6 +108,17 @@ HANDLERS = "forge.handlers"
 # (host), or the one that a member publishes (ports). Only the latter report it.
 GANG_NETWORK = "forge.gang_network"
 ALL_PORTS = "host"
+# The label that says whether a worker is a spot machine, and what jobs may want of that.
+SPOT = "forge.spot"
+IS_SPOT, NOT_SPOT = "yes", "no"
+# Wishes of a shape that no worker has a label for; see `forge_labels_match`.
+PREFERS_SPOT = "forge.prefers_spot"
+MAX_PRICE = "forge.max_price"
+SPOT_WISHES: dict[str, dict[str, Any]] = {
+    "never": {SPOT: NOT_SPOT},
+    "prefer": {PREFERS_SPOT: IS_SPOT},
+    "only": {SPOT: IS_SPOT},
+}
 # Labels that name the secrets that a worker has, each for everybody or for some owners.
 SECRET = "forge.secret."  # noqa: S105 - the beginning of their names
 FOR_ALL = "*"
@@ -130,6 +142,8 @@ OF_GPUS: JsonDict = {
 
 class Resources(KnownFields, BaseModel):
     """The resources of one rank of a job; memory and disk in MiB, `cpus` may be a fraction.
+
+    `max_price` is per hour of a whole worker, as its cost is counted.
 
     Without `memory_mb` it gets a share of its worker's memory. Without `cpus` it gets 1 CPU, or
     with GPUs a share of the worker's CPUs; the SQL function `forge_lent` has the rule.
@@ -176,6 +190,15 @@ class Resources(KnownFields, BaseModel):
         Option("Disk limit, e.g. 20GiB; default: 10GiB.", RESOURCES),
     ] = 10240
 
+    spot: Annotated[
+        SpotWish | None,
+        Option("Spot machines: never, only, or prefer, which waits 15 s for one.", RESOURCES),
+    ] = None
+    max_price: Annotated[
+        Annotated[Number, Field(ge=0, le=1e6)] | None,
+        Option("Most that a worker may cost per hour; one without a price is left out.", RESOURCES),
+    ] = None
+
     @field_validator("gpu_model")
     @classmethod
     def _either(cls, models: str) -> str:
@@ -198,7 +221,14 @@ class Resources(KnownFields, BaseModel):
     def stored(self) -> dict[str, Any]:
         """Return the resources as stored with the job; None is a share of the worker."""
         shape = self.shape()
-        return {**shape, **{name: shape[name] or None for name in ("cpus", "memory_mb")}}
+        shape |= {name: shape[name] or None for name in ("cpus", "memory_mb")}
+        unset = {name for name in ("spot", "max_price") if shape[name] is None}
+        return {name: value for name, value in shape.items() if name not in unset}
+
+    def wishes(self) -> dict[str, Any]:
+        """Return what the shape has as labels of the price, and of spot machines."""
+        price = {} if self.max_price is None else {MAX_PRICE: self.max_price}
+        return price if self.spot is None else {**SPOT_WISHES[self.spot], **price}
 
 
 class Tuning(KnownFields, BaseModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.spec.inputs import worker_labels
 from forge_schema.model.spec.parts import (
@@ -24,15 +24,18 @@ if TYPE_CHECKING:
     from forge_schema.model.spec.job_spec import JobSpec
 
 
-def needed_labels(job: JobSpec) -> dict[str, str]:
-    """Return the labels that a worker must have, with a pattern of each one's value."""
+def needed_labels(job: JobSpec) -> dict[str, Any]:
+    """Return the labels that a worker must have, with a pattern of each one's value.
+
+    With these come the wishes about its price and its being a spot machine.
+    """
     # Training libraries and launchers listen on ports of their own choice.
     fixed = job.nodes == 1 or job.launcher in {None, Launcher.NONE}
     secrets = {SECRET + name: f"*,{owner_mark(job.owner)},*" for name in job.secrets}
     ports = {} if fixed else {GANG_NETWORK: ALL_PORTS}
     named = any(getattr(job, name) is not None for name in IMAGES)
     inputs = worker_labels(job.inputs, RUNS_IMAGES if named else RUNS_PROJECTS)
-    return _kind_of_worker(job) | secrets | ports | inputs
+    return _kind_of_worker(job) | secrets | ports | inputs | job.resources.wishes()
 
 
 def starts_alone(job: JobSpec) -> bool:

@@ -7,7 +7,7 @@
 -- slots. The slots of finished jobs are given back first, so that the next jobs can have them.
 -- Of an owner's jobs of the same priority, the worker takes one whose parts it has, which are `warm`,
 -- before one whose parts it would have to fetch. For a while, it leaves a job that failed on it to
--- others.
+-- others, and those of the lanes that it `leaves` to spot machines.
 -- A worker that keeps room for a gang has `short_s` seconds for jobs that need this room, those beyond
 -- `any_nices`: they are passed over if they may take longer. Any other worker has NULL.
 -- `heads`, in the first row, has the first `nice` of each lane that shows a job, if the caller did
@@ -53,7 +53,7 @@ peeked AS MATERIALIZED (
                 THEN forge_preference(false, peek.parts, %(warm)s::integer[])
             ELSE 15
         END AS preference,
-        peek.avoids IS NOT NULL AND %(worker_id)s = ANY(peek.avoids)
+        ((%(leaves)s::boolean[])[n] OR coalesce(%(worker_id)s = ANY(peek.avoids), false))
             AND peek.ready_at > (SELECT forge_now() - forge_avoidance()) AS avoided
     FROM generate_subscripts(%(lanes)s::integer[], 1) AS n
     JOIN lane ON lane.id = (%(lanes)s::integer[])[n] AND NOT lane.paused

@@ -1,11 +1,17 @@
 -- The workers compared with a shape, those that can serve it first: what each has, and which of the
 -- requirements it meets, how much an idle one is preferred, and what it keeps room for, if it is
--- drafted for a gang. Its `offers` are what it had free when it last found no job. Workers beyond
--- `count` are only counted.
+-- drafted for a gang, and how long it leaves the job to others, to spot machines if it `leaves`. Its
+-- `offers` are what it had free when it last found no job. `dear` compares the workers as `forge_wake`
+-- does. Workers beyond `count` are only counted.
 SELECT
     worker.id, worker.name, worker.kind, worker.status, worker.command, worker.accelerator,
     worker.gpus, worker.cpus, worker.memory_mb, worker.disk_mb, worker.labels, worker.local,
-    worker.address,
+    worker.address, worker.price_per_hour, forge_leaves(shape, worker) AS leaves,
+    forge_dear(worker.price_per_hour, CASE
+        WHEN min(floor(known.speed * 4)) FILTER (WHERE known.serves) OVER ()
+            = max(floor(known.speed * 4)) FILTER (WHERE known.serves) OVER ()
+            THEN known.speed
+    END) AS dear,
     CASE
         WHEN shape.nodes > 1 THEN extract(EPOCH FROM worker.gangs_after - forge_now())::float8
     END AS gangs_after_s,
@@ -20,8 +26,7 @@ SELECT
     lent.cpus AS lent_cpus, lent.memory_mb AS lent_memory_mb,
     known.last_resort, known.warm,
     forge_preference(known.last_resort, %(parts)s::integer[], known.warm) AS preference,
-    forge_speed(worker.speed, shape.gpus > 0) AS speed,
-    forge_serves(shape, worker) AS fits,
+    known.speed, known.serves AS fits,
     forge_fit_of(shape, worker) AS fit,
     CASE WHEN shape.nodes > 1 THEN (
         SELECT forge_alike(shape, worker, job.spec) FROM job WHERE job.id = %(job_id)s
@@ -45,7 +50,8 @@ SELECT
         FROM job
         JOIN ready
             ON ready.lane_id = job.lane_id AND ready.nice = job.nice AND ready.job_id = job.id
-        WHERE job.id = %(job_id)s AND worker.id = ANY(ready.avoids)
+        WHERE job.id = %(job_id)s
+            AND (worker.id = ANY(ready.avoids) OR forge_leaves(shape, worker))
     ) AS avoided_s,
     ARRAY(
         SELECT to_jsonb(idle) FROM idle
@@ -57,12 +63,14 @@ CROSS JOIN worker
 CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
 CROSS JOIN LATERAL (
     SELECT
+        forge_serves(shape, worker) AS serves,
+        forge_speed(worker.speed, shape.gpus > 0) AS speed,
         shape.target = 'auto' AND worker.local AS last_resort,
         coalesce((SELECT warm FROM idle WHERE idle.worker_id = worker.id LIMIT 1), '{}') AS warm
 ) AS known
 WHERE shape.id = %(shape_id)s
     AND (%(worker_id)s::bigint IS NULL OR worker.id = %(worker_id)s)
 ORDER BY
-    forge_serves(shape, worker) DESC, worker.command IS NULL DESC, worker.status = 'offline',
+    known.serves DESC, worker.command IS NULL DESC, worker.status = 'offline',
     worker.last_seen_at DESC
 LIMIT %(count)s

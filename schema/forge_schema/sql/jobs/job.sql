@@ -1,7 +1,7 @@
 -- One job: its state, its request, the checkpoint of another job that it started from, the jobs that
 -- it waits for, the time until it may start, how many retries after failures are left (null once it
 -- has ended), the members of its run while it runs on several machines, the age of its newest
--- checkpoint, and how long its program has run.
+-- checkpoint, how long its program has run, and what it has cost.
 SELECT
     job_status.*, job.spec, job.timeout_s, job.max_failures, job.max_losses, job.max_preemptions,
     forge_team(job_status.owner) AS team, job.source_job_id, job.source_number, job.idempotency_key,
@@ -38,6 +38,7 @@ SELECT
         SELECT extract(EPOCH FROM forge_now() - max(kept.created_at))::float8
         FROM forge_complete_checkpoints(job.id) AS kept
     ) AS saved_s,
-    extract(EPOCH FROM forge_now() - job_status.started_at)::float8 AS ran_s
+    extract(EPOCH FROM forge_now() - job_status.started_at)::float8 AS ran_s,
+    forge_job_cost(job.id) AS cost
 FROM job_status JOIN job ON job.id = job_status.job_id
 WHERE job_status.job_id = %(job_id)s

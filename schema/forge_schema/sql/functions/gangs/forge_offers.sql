@@ -1,6 +1,6 @@
 -- The idle workers that a gang can have, as many as it takes and some to spare, the best first: those
--- that its earlier runs could reach, of these those drafted for it, then those that
--- `forge_preference` prefers, and the faster ones. They are alike, as `forge_alike` says; of the
+-- that its earlier runs could reach, of these those drafted for it, then spot machines if it prefers them,
+-- the cheaper ones, those that `forge_preference` prefers, and the faster ones. They are alike, as `forge_alike` says; of the
 -- kinds that there are enough of, a gang with a range of machines takes the most frequent. Beyond its
 -- least number, it takes only machines that could be reached.
 CREATE OR REPLACE FUNCTION forge_offers(
@@ -20,6 +20,9 @@ LANGUAGE sql STABLE AS $$
             idle.worker_id, shape.nodes, forge_alike(shape, worker, job.spec) AS value,
             idle.worker_id IN (SELECT worker_id FROM unreached) AS unreached,
             bool_or(draft.job_id IS NOT NULL) AS drafted,
+            bool_and(shape.labels ? 'forge.prefers_spot' AND NOT idle.spot) AS second,
+            -- Alike, they are about as fast.
+            max(forge_dear(idle.price, NULL)) AS dear,
             max(forge_preference(
                 shape.target = 'auto' AND worker.local, its_parts, idle.warm
             ) + CASE WHEN shape.gpus > 0 THEN idle.gpu_speed ELSE idle.cpu_speed END) AS preference
@@ -43,7 +46,9 @@ LANGUAGE sql STABLE AS $$
         SELECT
             *,
             row_number() OVER (
-                PARTITION BY value ORDER BY unreached, drafted DESC, preference DESC, worker_id
+                PARTITION BY value
+                ORDER BY
+                    unreached, drafted DESC, second, dear NULLS FIRST, preference DESC, worker_id
             ) AS n,
             least(count(*) OVER (PARTITION BY value), takes.most) AS takes
         FROM able CROSS JOIN takes
@@ -51,7 +56,8 @@ LANGUAGE sql STABLE AS $$
     best AS (
         SELECT value, takes FROM ranked
         WHERE n = nodes
-        ORDER BY unreached, drafted DESC, takes DESC, preference DESC, value
+        ORDER BY
+            unreached, drafted DESC, second, takes DESC, dear NULLS FIRST, preference DESC, value
         LIMIT 1
     )
     SELECT ARRAY(

@@ -17,6 +17,7 @@ LANGUAGE sql STABLE PARALLEL SAFE AS $$
             SELECT jsonb_object_agg(
                 'label:' || wanted.name,
                 forge_labels_match(jsonb_build_object(wanted.name, wanted.pattern), w.labels)
+                AND (wanted.name <> 'forge.max_price' OR forge_affords(s.labels, w.price_per_hour))
             )
             FROM jsonb_each_text(s.labels) AS wanted (name, pattern)
         ),

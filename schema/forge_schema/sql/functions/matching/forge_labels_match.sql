@@ -1,10 +1,15 @@
--- Whether a worker's labels match every wanted label, each by exact value or by glob.
+-- Whether a worker's labels match every wanted label, each by exact value or by glob. A worker that does
+-- not say that it is a spot machine is none. Two wishes of a shape are no labels: `forge_affords` and `forge_leaves` look at them.
 CREATE OR REPLACE FUNCTION forge_labels_match(wanted jsonb, labels jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT wanted = '{}'::jsonb OR NOT EXISTS (
         SELECT FROM jsonb_each_text(wanted) AS w (name, pattern)
-        WHERE forge_glob(w.pattern, labels ->> w.name) IS NOT TRUE
+        WHERE forge_glob(
+                w.pattern,
+                coalesce(labels ->> w.name, CASE w.name WHEN 'forge.spot' THEN 'no' END)
+            ) IS NOT TRUE
             -- A secret that every owner may have.
             AND NOT coalesce(labels ->> w.name = '*' AND starts_with(w.name, 'forge.secret.'), false)
+            AND w.name NOT IN ('forge.max_price', 'forge.prefers_spot')
     )
 $$;

@@ -8,4 +8,5 @@ LANGUAGE sql STABLE PARALLEL SAFE AS $$
     AND (s.accelerator = 'any' OR s.accelerator = w.accelerator)
     AND (s.gpus = 0 OR s.gpus <= forge_gpus_match(w.gpus, s.gpu_model, s.vram_mb))
     AND forge_labels_match(s.labels, w.labels)
+    AND forge_affords(s.labels, w.price_per_hour)
 $$;

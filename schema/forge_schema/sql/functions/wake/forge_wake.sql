@@ -1,7 +1,8 @@
 -- Wakes as many idle workers as there are jobs in `lanes`, a lane per job: those that can run them
--- with what they have free, the preferred ones first. Gangs among them are formed. `parts` has the
--- text of each job's `forge_parts`, if known, and `avoids` that of the workers that leave it to others
--- for a while. The calling statement has made the jobs ready, or given back their slots.
+-- with what they have free, the preferred ones first: spot machines where jobs prefer them, wished models
+-- in their order, the cheapest for what it computes, and then what has the least to fetch. Gangs among
+-- them are formed. `parts` has the text of each job's `forge_parts`, if known, and `avoids` that of the
+-- workers that leave it to others for a while. The calling statement has made the jobs ready, or given back their slots.
 -- A worker that is the last resort is left asleep if others that are woken have room for all jobs.
 -- The notification is `kind:workers:snapshot`. A worker that the snapshot does not show may have
 -- become idle at the same moment, without seeing the jobs: it looks too. So one is sent even if it
@@ -57,9 +58,13 @@ BEGIN
             CONTINUE;
         END IF;
         FOREACH last_resort IN ARRAY ARRAY[false, true] LOOP
-            WITH ranked AS MATERIALIZED (
-                SELECT idle.worker_id, idle.gpu_model
+            WITH offered AS (
+                SELECT *, CASE WHEN made.gpus > 0 THEN gpu_speed ELSE cpu_speed END AS speed
                 FROM idle
+            ),
+            ranked AS MATERIALIZED (
+                SELECT idle.worker_id, idle.gpu_model
+                FROM offered AS idle
                 JOIN shape ON shape.id = made.shape_id
                 LEFT JOIN draft ON draft.worker_id = idle.worker_id
                 -- Those that cannot have enough free are not worth a closer look.
@@ -73,11 +78,17 @@ BEGIN
                     -- Those that keep room for a gang may not take the job.
                     draft.worker_id IS NOT NULL,
                     idle.worker_id = ANY(made.avoids),
+                    shape.labels ? 'forge.prefers_spot' AND NOT idle.spot,
                     CASE WHEN strpos(shape.gpu_model, '|') > 0 THEN
                         forge_wish(shape.gpu_model, idle.gpu_model)
                     END,
+                    -- Speeds that were not all measured in one way say nothing.
+                    forge_dear(idle.price, CASE
+                        WHEN min(floor(idle.speed * 4)) OVER () = max(floor(idle.speed * 4)) OVER ()
+                            THEN idle.speed
+                    END) NULLS FIRST,
                     forge_preference(last_resort, made.parts, idle.warm)
-                    + CASE WHEN made.gpus > 0 THEN idle.gpu_speed ELSE idle.cpu_speed END DESC
+                        + idle.speed DESC
             ),
             -- Compared in this order, and only until there are enough.
             chosen AS MATERIALIZED (
