@@ -52,6 +52,8 @@ SHELL_SYNTAX = re.compile(r".*: syntax error", re.IGNORECASE)
 DETAIL_LENGTH = 10_000
 # Reasons to retry at once: the job is healthy and can run on another worker.
 AT_ONCE = {Reason.WORKER_LOST, Reason.GPU_FAULT, Reason.PREEMPTED, Reason.DRAINED, Reason.RUN_ENDED}
+# How long the machines of a run that lost a member are kept for its next one.
+KEPT = {"turn": timedelta(minutes=5)}
 # A member decides its run only if no other one has a lower level.
 CAUSE, LIKELY_ECHO, ECHO = range(3)
 # What Gloo, NCCL, torchrun, PyTorch's store and Python's sockets say when another member is gone or
@@ -191,6 +193,11 @@ class GangRuns:
         params = fence_params(fence)
         self._database.together(("lock_run", params), ("ask_members", params))
 
+    def keep(self, fence: Fence) -> None:
+        """Have the machines of a run that loses a member keep room for its next one."""
+        params = fence_params(fence)
+        self._database.together(("lock_run", params), ("keep_members", {**params, **KEPT}))
+
     def whole(self) -> list[Row]:
         """Return the runs to settle, each as the lease of the member that decides it."""
         return self._database.rows("decisive", again=True, job_ids=None)
@@ -206,8 +213,12 @@ class GangRuns:
             "unreached": decisive.reason is Reason.PREFLIGHT_FAILED,
         }
         # The others go first: `finish` may form the job's next run at once, with the same ranks.
-        *_, ended = self._database.together(
-            ("lock_run", run), ("note_unreached", run), ("end_run", run), ("finish", params)
+        *_, ended, _ = self._database.together(
+            ("lock_run", run),
+            ("note_unreached", run),
+            ("end_run", run),
+            ("finish", params),
+            ("settle_kept", {**run, **KEPT, "lost": decisive.reason in AT_ONCE}),
         )
         return State(ended[0]["state"]) if ended else None
 
@@ -222,7 +233,9 @@ class GangRuns:
             "asked_level": level(end, asked=True),
             "expired_only": expired_only,
         }
-        _, rows = self._database.together(("lock_run", params), ("end_member", params))
+        _, rows, _ = self._database.together(
+            ("lock_run", params), ("end_member", params), ("keep_members", {**params, **KEPT})
+        )
         if not rows:
             return None
         reason = Reason(rows[0]["reason"])

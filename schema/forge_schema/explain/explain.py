@@ -7,7 +7,7 @@ from forge_schema.explain import past as explain_past
 from forge_schema.explain.estimate import estimate
 from forge_schema.explain.fleet import FleetChances, fleet
 from forge_schema.explain.front import MOST_AHEAD
-from forge_schema.explain.gang import Machines, machines, members_text
+from forge_schema.explain.gang import Machines, kept_text, machines, members_text
 from forge_schema.explain.gang import remedies as gang_remedies
 from forge_schema.explain.limits import how_it_failed, limits
 from forge_schema.explain.remedies import of_limits, remedies
@@ -104,10 +104,11 @@ def _running(database: Database, job: Row, status: Row) -> Explanation:
     attempt = explain_past.current(database, job, status)
     text = explain_past.running_text(attempt) if attempt else "it has just left its worker"
     waits = members_text(database, job["job_id"]) if job["nodes"] > 1 else ""
+    kept = kept_text(job["drafted"], job["drafted_s"])
     return Explanation(
         **_head(status),
         outlook=Outlook.RUNNING,
-        text="; ".join(filter(None, [text, waits, *displacement(database, status)])),
+        text="; ".join(filter(None, [text, waits, kept, *displacement(database, status)])),
         run=attempt,
         budgets=explain_past.budgets(database, job, status),
         attempts=explain_past.attempts(database, status["job_id"]),

@@ -61,8 +61,8 @@ class Machines:
             Outlook.NO_WORKER: "no worker is registered",
             Outlook.STARTS: f"it would start now: {self._free()}{many} are free",
             Outlook.BUSY: f"it waits for machines: {self.free} of {many} are free{self._kept()}",
-            Outlook.UNAVAILABLE: f"only {self.able} of {many} {are} taking jobs now",
-            Outlook.UNFIT: self._unfit(many),
+            Outlook.UNAVAILABLE: f"only {self.able} of {many} {are} taking jobs now{self._kept()}",
+            Outlook.UNFIT: self._unfit(many) + self._kept(),
         }[self.outlook()]
 
     def _unfit(self, many: str) -> str:
@@ -82,12 +82,16 @@ class Machines:
         return "" if self.most == self.needed else f"{min(self.free, self.most)} of "
 
     def _kept(self) -> str:
-        if not self.kept:
-            return ""
-        verb = "keeps" if self.kept == 1 else "keep"
-        workers = counted(self.kept, "worker")
         short = " (short jobs may pass)" if self.short_s > 0 else ""
-        return f"; {workers} {verb} room for it, for up to {duration_text(self.kept_s)}{short}"
+        text = kept_text(self.kept, self.kept_s)
+        return f"; {text}{short}" if text else ""
+
+
+def kept_text(kept: int, kept_s: float | None) -> str:
+    """Say how many workers keep room for a gang, and for how long."""
+    verb = "keeps" if kept == 1 else "keep"
+    pause = duration_text(kept_s or 0.0)
+    return f"{counted(kept, 'worker')} {verb} room for it, for up to {pause}" if kept else ""
 
 
 def members_text(database: Database, job_id: int) -> str:

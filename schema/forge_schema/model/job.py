@@ -105,7 +105,8 @@ class JobStatus(JobReading, Record):
     `waits_for` is set while it is held; `approval` is what it waits for an admin to approve. It
     needs `nodes` machines, and while it runs, `workers` are those that run it, by rank. It belongs
     to an `experiment`, and to a benchmark, its `sweep`, if they are set. A failed job is
-    `exhausted` if it had no retries left, and not if another would have failed as well.
+    `exhausted` if it had no retries left, and not if another would have failed as well. While it
+    waits, so many machines are `kept` for it.
     """
 
     job_id: int
@@ -135,6 +136,7 @@ class JobStatus(JobReading, Record):
     sweep: str | None = None
     experiment: str | None = None
     exhausted: bool = False
+    kept: int = 0
 
     @model_validator(mode="before")
     @classmethod

@@ -106,7 +106,7 @@ class _Looks:
         self._count = count
         self._once = once
         self._past = LOOK_PAST
-        self._seen = False
+        self._seen = self._stale = False
         self._passed: set[int] = set()
         self.shown = lanes.shown(free, count=count)
 
@@ -132,11 +132,18 @@ class _Looks:
     def go_on(self, row: Row) -> bool:
         """Take note of a look's first row, and tell whether there is another look."""
         lanes = self._lanes
+        if row["stale"]:
+            # It keeps room for a gang by now.
+            lanes.forget()
+            self.shown = lanes.shown(self._free, count=self._count)
         self._seen = self._seen or row["seen"]
         if row["heads"] is not None:
             lanes.saw(self.shown, row["heads"], self._reservation)
         if self._once or not self._count or row["job_id"] is not None:
             return False
+        if row["stale"] and not self._stale:
+            self._stale = True
+            return bool(self.shown)
         self._passed |= {lane.id for lane in self.shown} if lanes.many else set()
         further = lanes.shown(self._free, self._passed, count=self._count) if lanes.many else []
         if not further and not (further := self._far()):
@@ -197,7 +204,7 @@ def next_job(database: Database, lanes: Lanes, past: Sequence[int] = ()) -> Gran
 def upcoming(database: Database, lanes: Lanes) -> tuple[bool, bool]:
     """Return whether a job could be claimed, and whether the worker is drafted for a gang, now."""
     lanes.forget()
-    return next_job(database, lanes) is not None, lanes.drafted
+    return next_job(database, lanes) is not None, lanes.drafted is not None
 
 
 def next_inputs(database: Database, worker_id: int, job_id: int) -> Row | None:
@@ -234,6 +241,7 @@ def _places(
         "peek": most and most + look,
         "peeks": array([most and peeks[lane.id] for lane, _, _ in ranges]),
         "many": lanes.many,
+        "drafted": lanes.drafted,
     }
 
 

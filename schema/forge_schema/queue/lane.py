@@ -204,7 +204,7 @@ def _tidy(heap: list[Place]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class GangDraft:
-    """The lane and the `nice` of the gang that a worker keeps room for.
+    """The lane, the `nice` and the job of the gang that a worker keeps room for.
 
     The gang should form at `expected_at`, on this process's clock, if that is known.
     """
@@ -212,11 +212,14 @@ class GangDraft:
     lane_id: int
     nice: int
     expected_at: float
+    job_id: int
 
     @classmethod
-    def of(cls, read_at: float, lane_id: int, nice: int, seconds: float | None) -> "GangDraft":
+    def of(
+        cls, read_at: float, lane_id: int, nice: int, seconds: float | None, job_id: int
+    ) -> "GangDraft":
         """Return a draft as `match` names it, read at a moment of this process's clock."""
-        return cls(lane_id, nice, -math.inf if seconds is None else read_at + seconds)
+        return cls(lane_id, nice, -math.inf if seconds is None else read_at + seconds, job_id)
 
 
 class Edition:

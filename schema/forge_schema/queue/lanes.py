@@ -160,9 +160,10 @@ class Lanes:
             return [self._seen(lane) for lane in edition.first(SHOWN, self._served, ())]
 
     @property
-    def drafted(self) -> bool:
-        """Whether the worker kept room for a gang when the lanes were read."""
-        return self.worker_id in self._edition.drafts
+    def drafted(self) -> int | None:
+        """The gang that the worker kept room for when the lanes were read, if any."""
+        draft = self._edition.drafts.get(self.worker_id)
+        return None if draft is None else draft.job_id
 
     def leaves(self, lane: Lane) -> bool:
         """Tell whether the worker leaves a lane's jobs to spot machines for a while."""

@@ -26,7 +26,16 @@ from forge_schema.model.lease import (
     share,
 )
 from forge_schema.model.spec import JobSpec
-from forge_schema.model.states import Budget, Phase, Reason, Standing, State, WorkerStatus, in_words
+from forge_schema.model.states import (
+    Asked,
+    Budget,
+    Phase,
+    Reason,
+    Standing,
+    State,
+    WorkerStatus,
+    in_words,
+)
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.claim import claim, claimed_before
@@ -130,6 +139,11 @@ class Queue:
             return self.finish(ends), before
         if any(end.reason in AT_ONCE for end in ends):
             lanes.came_back(own=True)
+        # Before the claim, which may have to keep room for the next run.
+        members = {} if plain else self.runs.end(ends)
+        if members:
+            lanes.forget()
+        left = [end for end in ends if end.fence not in members]
         done, rows, new = claim(
             self.database,
             lanes,
@@ -138,13 +152,14 @@ class Queue:
             ttl=self.ttl,
             nonce=nonce,
             warm=warm,
-            successes=sorted(ends, key=by_job) if plain else (),
+            successes=sorted(left, key=by_job) if plain else (),
             # A success costs a third less without the other reasons' budgets, so it goes without.
-            first=None if plain else ("finish", finish_params(ends)),
+            first=None if plain or not left else ("finish", finish_params(left)),
         )
         if plain and done == len(ends):
             return [_succeeded(end.fence) for end in ends], before or new
-        ended = self._moved(ends, rows)
+        others = iter(self._moved(left, rows))
+        ended = [members.get(end.fence) or next(others) for end in ends]
         if not all(end.over for end in ended):
             lanes.came_back()
         return ended, before or new
@@ -269,6 +284,8 @@ class Queue:
             self.database.rows("replaced", again=True, **named)
         if phase is Phase.STOPPING and row["nodes"] > 1:
             self.runs.ask(fence)
+        if phase is Phase.FINISHING and row["nodes"] > 1 and row["asked"] == Asked.ENDED:
+            self.runs.keep(fence)
         return Standing(row["asked"] or Standing.OK)
 
     def gather(self, fence: Fence, step: int, member: Mapping[str, JsonValue]) -> Gathering:

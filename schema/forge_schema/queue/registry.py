@@ -51,6 +51,7 @@ class Registry:
         row = self._database.one("register", again=True, name=name, **self._described(machine))
         if row is None:
             raise self._in_use(name)
+        self._offer(machine)
         worker_id: int = row["id"]
         return worker_id
 
@@ -68,6 +69,7 @@ class Registry:
         row = self._database.one("register_known", again=True, **described)
         if row is None:
             raise self._in_use(self.worker(worker_id)["name"])
+        self._offer(machine)
         return WorkerKind(row["kind"])
 
     def disconnect(self, worker_id: int, boot_id: UUID, why: str = "") -> None:
@@ -128,6 +130,11 @@ class Registry:
             )
         worker_id: int = row["id"]
         return worker_id
+
+    def _offer(self, machine: Machine) -> None:
+        """Have a worker that comes keep room for a gang that lacks one, before its first claim."""
+        if machine.address is not None:
+            self._database.rows("fill", again=True)
 
     def _in_use(self, name: str) -> NameInUse:
         return NameInUse(

@@ -56,7 +56,7 @@ COLUMNS: list[Column] = [
     ("GPUS", lambda w: ", ".join(str(gpu.get("name", "?")) for gpu in w.gpus)),
     ("SPEED", lambda w: speed_text(w.speed)),
     ("LABELS", lambda w: _labels(w.labels)),
-    ("USE", lambda w: in_use(w.condition) + suspected(w) + left_out(w) + unwarned(w)),
+    ("USE", lambda w: in_use(w.condition) + keeps(w) + suspected(w) + left_out(w) + unwarned(w)),
     ("HEARD", heard),
 ]
 
@@ -76,6 +76,11 @@ def in_use(condition: dict[str, Any]) -> str:
     if broken and isinstance(broken, dict | list):
         words.append(f"{len(broken)} of its GPUs broken")
     return ", ".join(words)
+
+
+def keeps(worker: WorkerInfo) -> str:
+    """Say for which gang a worker keeps room."""
+    return f" (keeps room for job {worker.keeps_for})" if worker.keeps_for else ""
 
 
 def left_out(worker: WorkerInfo) -> str:

@@ -30,8 +30,8 @@ def why(job: JobStatus) -> str:
         return "ending" if job.asked == "ended" else f"being {job.asked}"
     if job.waits_for:
         return waiting_for(job)
-    if job.run_at and job.state == "queued":
-        return f"due {ago(job.run_at)}"
+    if job.state == "queued" and (job.run_at or job.kept):
+        return f"due {ago(job.run_at)}" if job.run_at else f"{counted(job.kept, 'machine')} kept"
     if job.reason in (None, str(job.state)):
         return ""
     if job.reason == "exit_code":

@@ -10,6 +10,8 @@
 -- others, and those of the lanes that it `leaves` to spot machines.
 -- A worker that keeps room for a gang has `short_s` seconds for jobs that need this room, those beyond
 -- `any_nices`: they are passed over if they may take longer. Any other worker has NULL.
+-- One that was drafted for another gang than `drafted`, or by now, has been `stale` since it read the
+-- lanes, and is given no job.
 -- `heads`, in the first row, has the first `nice` of each lane that shows a job, if the caller did
 -- not ask for all.
 -- Locks: lease by job, then ready and slot (skipping locked).
@@ -75,9 +77,16 @@ peeked AS MATERIALIZED (
         END
     ) AS peek
 ),
+known AS MATERIALIZED (
+    SELECT EXISTS (
+        SELECT FROM draft
+        WHERE worker_id = %(worker_id)s AND until > forge_now()
+            AND job_id IS DISTINCT FROM %(drafted)s::bigint
+    ) AS stale
+),
 head AS MATERIALIZED (
     SELECT ctid, passed_at, limited FROM peeked
-    WHERE NOT avoided AND (
+    WHERE NOT (SELECT stale FROM known) AND NOT avoided AND (
         %(short_s)s::float8 IS NULL
         OR nice <= (%(any_nices)s::smallint[])[n]
         OR forge_longest(job_id) <= %(short_s)s::float8
@@ -125,6 +134,7 @@ leased AS (
 SELECT
     cardinality(ARRAY(SELECT job_id FROM done)) AS finished,
     EXISTS (SELECT FROM head) OR EXISTS (SELECT FROM peeked WHERE avoided) AS seen,
+    (SELECT stale FROM known) AS stale,
     CASE WHEN %(many)s AND row_number() OVER () = 1 THEN (
         SELECT coalesce(json_object_agg(lane_id, nice), '{}')
         FROM (SELECT lane_id, min(nice) AS nice FROM peeked GROUP BY lane_id) AS first

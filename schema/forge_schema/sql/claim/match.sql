@@ -1,8 +1,10 @@
 -- The lanes that a claim may look at, with what their jobs need, their owner's share, and their
 -- first job; that says how long ago a worker first passed it by.
--- Of more than a `few` lanes in all, only those that have jobs, and those `besides`.
+-- Of more than a `few` lanes in all, only those that have jobs, those `besides`, and those of gangs that
+-- workers keep room for.
 -- `asked`, in the first row, has the workers that take no jobs: they are to drain or stop, or rest; `drafts`
--- those that keep room for a gang, each with its lane and `nice`, and the seconds until it should form.
+-- those that keep room for a gang, each with its lane and `nice`, the seconds until it should form, and
+-- its job.
 WITH RECURSIVE count AS MATERIALIZED (
     SELECT count(*) <= %(few)s AS few FROM (SELECT FROM lane LIMIT %(few)s + 1) AS these
 ),
@@ -38,7 +40,11 @@ open AS MATERIALIZED (
         SELECT lane_id, nice, job_id, passed_at FROM heads
         UNION ALL
         SELECT lane_id, NULL, NULL, NULL
-        FROM unnest(%(besides)s::integer[]) AS one (lane_id), count
+        FROM (
+            SELECT unnest(%(besides)s::integer[])
+            UNION
+            SELECT draft.lane_id FROM draft WHERE draft.until > forge_now()
+        ) AS one (lane_id), count
         WHERE NOT count.few AND lane_id NOT IN (SELECT lane_id FROM heads)
     ) AS these
     JOIN lane ON lane.id = these.lane_id
@@ -79,7 +85,7 @@ SELECT
     CASE WHEN row_number() OVER (ORDER BY found.id) = 1 THEN (
         SELECT jsonb_object_agg(draft.worker_id, jsonb_build_array(
             draft.lane_id, draft.nice,
-            extract(EPOCH FROM forming.expected_at - forge_now())::float8
+            extract(EPOCH FROM forming.expected_at - forge_now())::float8, draft.job_id
         ))
         FROM draft LEFT JOIN forming ON forming.job_id = draft.job_id
         WHERE draft.until > forge_now()

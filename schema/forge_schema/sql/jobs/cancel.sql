@@ -2,7 +2,7 @@
 -- workers. Idempotent. A `reason`, or null, is for the audit trail, and the detail of jobs that were
 -- not running. The first row of each job counts. A job that was changing state has only its
 -- last row, `moved`, and the caller tries again.
--- Locks: ready, scheduled, lease, held, each in the order of job ids.
+-- Locks: ready, scheduled, lease, held, each in the order of job ids; then draft.
 WITH wanted AS MATERIALIZED (
     SELECT id, lane_id, nice FROM job
     WHERE id = ANY(%(job_ids)s::bigint[]) AND (%(owner)s::text IS NULL OR owner = %(owner)s)
@@ -70,6 +70,10 @@ asked AS (
     WHERE leased.asked IS DISTINCT FROM 'cancelled'
         AND lease.job_id = leased.job_id AND lease.rank = leased.rank
     RETURNING lease.job_id
+),
+-- Machines that keep room for a gang need not any more.
+released AS (
+    DELETE FROM draft USING wanted WHERE draft.job_id = wanted.id
 ),
 why AS (
     SELECT jsonb_build_object('reason', said) AS detail

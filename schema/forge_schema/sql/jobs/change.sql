@@ -4,7 +4,7 @@
 -- vain and is left as it was, since a held job has no counts of earlier attempts. Nothing is returned if the job does not wait,
 -- or was changed since it was read as this `version`.
 -- Its row in `ready` is always written anew: a claim that has read the request as it was finds it gone.
--- Locks: job, then ready, scheduled, held, as a cancellation does; after that, lines.
+-- Locks: job, then ready, scheduled, held, as a cancellation does; after that, forming, draft and lines.
 WITH wanted AS MATERIALIZED (
     SELECT
         id, lane_id, nice, owner, timeout_s, (spec ->> 'max_nodes')::integer AS machines,
@@ -83,6 +83,15 @@ still_held AS (
     FROM allowed
     WHERE held.job_id = allowed.job_id
     RETURNING held.job_id
+),
+-- Other machines may fit now; the queue drafts them anew.
+released AS (
+    DELETE FROM forming USING allowed
+    WHERE forming.job_id = allowed.job_id AND forming.grows IS NULL
+    RETURNING forming.job_id
+),
+undrafted AS (
+    DELETE FROM draft USING released WHERE draft.job_id = released.job_id
 ),
 from_ready AS (
     DELETE FROM ready USING waits JOIN allowed ON allowed.job_id = waits.job_id

@@ -6,6 +6,7 @@
 -- none waits for another.
 -- A gang that has not formed by the end of its turn rests as long as that lasted, and other jobs run;
 -- its next turn is twice as long, so that one is long enough for the jobs that it waits for.
+-- A gang that lost a member has a turn already (`forge_keep`), beside that of the pool.
 -- Of several sweepers one does this at a time.
 -- Locks: sweeper, then forming, then ready (both skipping locked), then draft.
 CREATE OR REPLACE FUNCTION forge_draft(patience interval, turn interval) RETURNS integer
@@ -70,7 +71,10 @@ BEGIN
             OR EXISTS (
                 SELECT FROM forming
                 WHERE (forming.pool = gang.pool AND forming.rests_until IS NULL)
-                    OR (forming.job_id = gang.job_id AND forming.rests_until > forge_now())
+                    OR (
+                        forming.job_id = gang.job_id
+                        AND coalesce(forming.rests_until, 'infinity') > forge_now()
+                    )
             );
         CONTINUE WHEN cardinality(
             forge_draftable(gang.shape_id, gang.job_id, gang.nodes)
@@ -80,12 +84,18 @@ BEGIN
             gang.job_id, gang.pool, gang.lane_id, gang.nice, forge_now(), forge_now() + turn
         )
         ON CONFLICT (job_id) DO UPDATE SET
-            since = forge_now(), deadline = forge_now() + turn * power(2, least(f.turns, 10)),
+            pool = excluded.pool, since = forge_now(), deadline = forge_now() + turn * power(2, least(f.turns, 10)),
             turns = f.turns + 1, rests_until = NULL, grows = NULL, expected_at = NULL;
         -- At once, so that the next gang is not promised the same workers.
         drafted := drafted + forge_fill(gang.job_id);
     END LOOP;
-    FOR gang IN SELECT job_id FROM forming WHERE rests_until IS NULL ORDER BY nice, since LOOP
+    FOR gang IN
+        SELECT job_id FROM forming
+        WHERE rests_until IS NULL
+            -- While a run is being lost, only its own machines wait for the next one.
+            AND NOT EXISTS (SELECT FROM lease WHERE lease.job_id = forming.job_id)
+        ORDER BY nice, since
+    LOOP
         drafted := drafted + forge_fill(gang.job_id);
         PERFORM forge_expect(gang.job_id);
     END LOOP;

@@ -20,6 +20,7 @@ LANGUAGE sql VOLATILE AS $$
             forge_draftable(turn.shape_id, turn.job_id, turn.missing)
         ) AS one (id)
         WHERE turn.missing > 0
+        ORDER BY one.id
         RETURNING worker_id
     )
     SELECT count(*) FROM made

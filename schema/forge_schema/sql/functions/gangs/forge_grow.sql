@@ -76,7 +76,8 @@ BEGIN
             rests_until = NULL, expected_at = NULL;
         INSERT INTO draft (worker_id, job_id, lane_id, nice, until)
         SELECT one.id, run.job_id, run.lane_id, run.nice, forge_now() + run.grace + turn
-        FROM unnest(members || spare) AS one (id);
+        FROM unnest(members || spare) AS one (id)
+        ORDER BY one.id;
         UPDATE lease SET asked = 'ended' WHERE job_id = run.job_id;
         PERFORM pg_notify('forge', 'asked:' || one.id) FROM unnest(members) AS one (id);
         INSERT INTO event (at, actor, action, job_id, detail)

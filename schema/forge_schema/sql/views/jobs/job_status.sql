@@ -65,7 +65,11 @@ SELECT
         ELSE array_remove(ARRAY[worker.name], NULL)
     END AS workers,
     job.sweep,
-    job.experiment
+    job.experiment,
+    CASE WHEN ready.job_id IS NOT NULL THEN (
+        SELECT count(*) FROM draft
+        WHERE draft.job_id = job.id AND draft.until > forge_now()
+    ) ELSE 0 END::integer AS kept
 FROM job
 JOIN lane ON lane.id = job.lane_id
 LEFT JOIN outcome ON outcome.job_id = job.id

@@ -28,5 +28,6 @@ SELECT
     nodes,
     workers,
     sweep,
-    experiment
+    experiment,
+    kept
 FROM job_status;
