@@ -22,6 +22,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from forge_functions.auth.worker import absent
 from forge_functions.errors import Refused
+from forge_functions.middleware.sent_files import ZERO_COPY
 
 if TYPE_CHECKING:
     from forge_functions.services import Services
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 # a file, which takes half of the CPU with larger ones.
 PIECE, FILE_PIECE = 64 << 10, 256 << 10
 TYPE = "application/octet-stream"
-# ASGI's extension for a file that the server sends by itself.
-ZERO_COPY = "http.response.zerocopysend"
 HEADERS = {
     # A job wrote it: a browser must not run it with the dashboard's origin.
     "Content-Disposition": "attachment",
