@@ -138,7 +138,7 @@ def upcoming(body: messages.Next, caller: AsWorker, shared: Shared) -> Upcoming:
         if body.fresh:
             lanes.forget()
         grant = next_job(shared.database, lanes, body.past)
-        return Upcoming(grant=grant, drafted=lanes.drafted)
+        return Upcoming(grant=grant, drafted=lanes.drafted is not None)
 
 
 @router.post("/next/{job_id}/objects", responses=problems(404))
