@@ -91,7 +91,7 @@ def test_files_that_may_change_unseen_are_packed(
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'["a", 1, 2, 3, [[]]]', b"\xff", b"7"])
-def test_a_damaged_note_is_none(project: Path, tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_note_counts_as_absent(project: Path, tmp_path: Path, content: bytes) -> None:
     listing = scanned_later(project)
     noted(listing, tmp_path / "b")
     fingerprint = listing.fingerprint

@@ -48,8 +48,8 @@ def retry(
 ) -> Response:
     """Send a message that was given up again."""
     seen = shared.service(who).notifications
-    found = seen.delivery(delivery)
-    seen.retry(ids=[found.id], owner=found.owner)
+    failed = seen.delivery(delivery)
+    seen.retry(ids=[failed.id], owner=failed.owner)
     return after(request, PAGE, t("The message will be sent again."))
 
 

@@ -40,8 +40,8 @@ def needed_labels(job: JobSpec) -> dict[str, Any]:
 
 def starts_alone(job: JobSpec) -> bool:
     """Tell whether a launcher starts the job's processes on its one machine."""
-    one = job.nodes == 1 and job.max_nodes is None and job.handler is None
-    return one and job.launcher is not None and job.launcher.starts_alone
+    single = job.nodes == 1 and job.max_nodes is None and job.handler is None
+    return single and job.launcher is not None and job.launcher.starts_alone
 
 
 def _kind_of_worker(job: JobSpec) -> dict[str, str]:

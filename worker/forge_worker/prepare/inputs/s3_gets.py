@@ -72,8 +72,8 @@ def _checked(raw: Any, headers: Mapping[str, str]) -> StreamingBody:  # noqa: AN
     """Return a body that compares itself with the checksum of the whole object, if that is told."""
     length: Any = headers.get("Content-Length")
     for name, checksum in CHECKSUMS.items():
-        told = headers.get(f"x-amz-checksum-{name}")
+        checksum_sent = headers.get(f"x-amz-checksum-{name}")
         # With a dash, it is one of the checksums of parts.
-        if told and "-" not in told:
-            return StreamingChecksumBody(raw, length, checksum(), told)
+        if checksum_sent and "-" not in checksum_sent:
+            return StreamingChecksumBody(raw, length, checksum(), checksum_sent)
     return StreamingBody(raw, length)
