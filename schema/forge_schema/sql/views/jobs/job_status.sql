@@ -66,10 +66,7 @@ SELECT
     END AS workers,
     job.sweep,
     job.experiment,
-    CASE WHEN ready.job_id IS NOT NULL THEN (
-        SELECT count(*) FROM draft
-        WHERE draft.job_id = job.id AND draft.until > forge_now()
-    ) ELSE 0 END::integer AS kept
+    CASE WHEN ready.job_id IS NOT NULL THEN forge_kept(job.id) ELSE 0 END AS kept
 FROM job
 JOIN lane ON lane.id = job.lane_id
 LEFT JOIN outcome ON outcome.job_id = job.id
