@@ -62,6 +62,8 @@ class Recorded(Database):
     def quiet(self) -> list[int] | None:
         """Forget what was recorded; return the processes of its connections if all are idle."""
         self.ran, self.losing, self.meanwhile = [], [], {}
+        # The one that is kept for the next statement is idle, too.
+        self._return_spare()
         counts = self._pool.get_stats()
         if counts["pool_size"] != counts["pool_available"]:
             return None
