@@ -37,7 +37,7 @@ def test_a_job_goes_to_the_machine_that_its_price_and_its_wish_allow(
         assert ran_on(forge, made, "--spot", "prefer") == "spot"
         assert ran_on(forge, made, "--max-price", "1000") == "spot"
         waits = forge("submit", *SMALL, "--spot", "never", "--max-price", "1000", ".", "--", "true")
-        assert "no online worker can run this job" in waits.stderr
+        assert "no online worker can run it" in waits.stderr
         said = forge("explain").stdout
         assert "all that fit cost more than 1000 an hour: the cheapest costs 3600" in said
         assert "drop --spot: then spot" in said
