@@ -155,7 +155,10 @@ class Admin(Verbs):
         """Return all keys, the newest first."""
         return [ApiKey.model_validate(row) for row in self._keys.listed()]
 
-    @verb("POST", KEYS, ADMIN, again=False, answer=SecretOfKey, status=201, tag="admin")
+    @verb(
+        "POST", KEYS, ADMIN, again=False, answer=SecretOfKey, errors=(404,), status=201,
+        tag="admin",
+    )  # fmt: skip
     def create_key(
         self,
         owner: Annotated[Word, Field(examples=["ann"])],
