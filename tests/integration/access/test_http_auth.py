@@ -48,7 +48,8 @@ def test_nobody_comes_in(shared_api: Api, headers: dict[str, str]) -> None:
 
 def test_a_key_says_who_calls(api: Api) -> None:
     ann = api.key("ann", Role.VIEWER)
-    assert ann.get(ME) == {"owner": "ann", "role": "viewer", "actor": f"key:{ann.key_id}"}
+    told = {"owner": "ann", "role": "viewer", "actor": f"key:{ann.key_id}", "sees": ["ann"]}
+    assert ann.get(ME) == told
 
 
 def test_a_key_that_is_over_is_over_at_once(api: Api) -> None:

@@ -56,7 +56,8 @@ def trusts(rig: Rig, folder: Path, issuer: Issuer, **settings: Any) -> Iterator[
 @pytest.mark.parametrize("kid", ["rsa", "ec"])
 def test_a_token_says_who_calls(trusting: Api, issuer: Issuer, kid: str) -> None:
     ann = trusting.caller(bearer(issuer.token(kid)))
-    assert ann.get(ME) == {"owner": "ann", "role": "submitter", "actor": "oidc:ann"}
+    told = {"owner": "ann", "role": "submitter", "actor": "oidc:ann", "sees": ["ann"]}
+    assert ann.get(ME) == told
     job = ann.submit()
     assert trusting.rig.jobs.job(job)["owner"] == "ann"
     assert trusting.rig.jobs.events(job)[0]["actor"] == "oidc:ann"
@@ -137,7 +138,9 @@ def test_the_settings_map_an_issuers_words(rig: Rig, tmp_path: Path, issuer: Iss
                 "realm_access": {"roles": words},
             }
             caller = api.caller(bearer(issuer.token(**team)))
-            assert caller.get(ME) == {"owner": "vision", "role": role, "actor": "oidc:ann"}
+            told = {"owner": "vision", "role": role, "actor": "oidc:ann"}
+            sees = None if role == "admin" else ["vision"]
+            assert caller.get(ME) == {**told, "sees": sees}
         ours: dict[str, Any] = {
             "https://a.example/team": "vision",
             "realm_access": {"roles": ["admin"]},
