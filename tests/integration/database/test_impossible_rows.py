@@ -196,6 +196,18 @@ IMPOSSIBLE = {
         "an owner whose jobs are deleted then",
     ): "INSERT INTO owner_quota (owner, when_spent) VALUES ('x', 'delete')",
     (
+        "team_limits_not_negative",
+        "a team's negative limit",
+    ): "INSERT INTO team (name, created_at, max_gpus) VALUES ('x', now(), -1)",
+    (
+        "team_budgets_not_negative",
+        "a team with less than no budget",
+    ): "INSERT INTO team (name, created_at, gpu_hours_per_month) VALUES ('x', now(), -1)",
+    (
+        "team_when_spent_known",
+        "a team whose jobs are deleted then",
+    ): "INSERT INTO team (name, created_at, when_spent) VALUES ('x', now(), 'delete')",
+    (
         "preemption_known",
         "a queue that preempts in another way",
     ): "INSERT INTO queue (name, preemption) VALUES ('x', 'random')",
