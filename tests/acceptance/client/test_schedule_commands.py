@@ -79,7 +79,7 @@ def _fire(database_url: str) -> str:
         with database.connection() as connection:
             connection.execute("UPDATE schedule SET next_at = date_trunc('minute', forge_now())")
         assert Tick(Queue(database, actor="sweeper")).fire() == 1
-        return str(database.rows("schedules", owner=None, name=None)[0]["last_job_id"])
+        return str(database.rows("schedules", scope=None, name=None)[0]["last_job_id"])
 
 
 def test_a_wrong_schedule_is_refused_before_the_upload_and_says_what_to_write(

@@ -282,7 +282,7 @@ def test_an_upgrade_makes_the_slots_of_the_limits_that_it_finds(rig: Rig) -> Non
 def test_limits_set_at_the_same_time_are_both_known_to_the_lanes(rig: Rig) -> None:
     limit(rig, "owner", max_jobs=5)
     rig.submit()
-    lanes = {"queue": "default", "owner": None}
+    lanes = {"queue": "default", "owners": []}
     changed = {"max_jobs": 0, "max_gpus": None}
     of_queue = {**UNSET, "queue": "default", "given": Jsonb(changed), "actor": "user:root"}
     with ThreadPoolExecutor(1) as pool:
