@@ -179,8 +179,8 @@ def test_an_owner_is_limited(admin: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["queue", "limit"], "a queue or an owner"),
-        (["queue", "limit", "q", "--owner", "bob", "--jobs", "1"], "a queue or an owner"),
+        (["queue", "limit"], "a queue, an owner or a team"),
+        (["queue", "limit", "q", "--owner", "bob", "--jobs", "1"], "a queue, an owner or a team"),
         (["queue", "limit", "q"], "there is nothing to change"),
         (["queue", "limit", "q", "--jobs", "-1"], "--jobs '-1' is not a limit"),
         (["queue", "limit", "q", "--gpus", "99999999999"], "is not a limit"),
