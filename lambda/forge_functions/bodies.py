@@ -9,6 +9,8 @@ from forge_schema.model.reading import LARGEST
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
+# ASGI's extension for a file that the server sends by itself.
+ZERO_COPY = "http.response.zerocopysend"
 T = TypeVar("T")
 # Paths have only text, so theirs is less strict.
 IdInPath = Annotated[int, Field(ge=1, le=LARGEST)]

@@ -21,8 +21,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
 from forge_functions.auth.worker import absent
+from forge_functions.bodies import ZERO_COPY
 from forge_functions.errors import Refused
-from forge_functions.middleware.sent_files import ZERO_COPY
 
 if TYPE_CHECKING:
     from forge_functions.services import Services

@@ -23,7 +23,7 @@ from forge_schema.storage.signed import ServerSigner, Signer, open_signer, signs
 from forge_functions.health import Health
 from forge_functions.middleware.admission import Rate
 from forge_functions.middleware.bulkheads import RequestPart, part
-from forge_functions.middleware.turns import Failures
+from forge_functions.middleware.failures import Failures
 from forge_functions.settings import ServerSettings
 from forge_functions.streams.group_finishing import GroupFinishing
 from forge_functions.streams.hub import Hub

@@ -15,8 +15,8 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 
-# ASGI's extension for a file that the server sends by itself.
-ZERO_COPY = "http.response.zerocopysend"
+from forge_functions.bodies import ZERO_COPY
+
 # Bytes at a time; a socket's buffer rarely takes more.
 STEP = 4 << 20
 # Some file systems cannot.

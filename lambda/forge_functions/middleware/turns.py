@@ -1,4 +1,4 @@
-"""Turns: strangers of one address are answered only so often; and a limit on wrong secrets.
+"""Turns: strangers of one address are answered only so often, and wait for it.
 
 A request costs the event loop a millisecond or more, also when it is refused, and everybody waits
 for that loop. So each connection and each request takes a turn of its address, and those of known
@@ -10,11 +10,8 @@ A trusted proxy has no limit; the addresses that it forwards have.
 
 import asyncio
 import os
-from collections import OrderedDict
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
-from threading import Lock
-from time import monotonic
 from typing import Any, cast
 from uuid import uuid4
 
@@ -22,7 +19,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from forge_functions.errors import Refused, forge_error
+from forge_functions.errors import forge_error
 from forge_functions.middleware.admission import Buckets, refused
 from forge_functions.middleware.requests import client_of, is_known
 
@@ -35,9 +32,6 @@ MANY = "too many requests come from this address"
 WAIT = "wait; send a valid key or token"
 # As uvicorn reads it.
 PROXIES = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
-LIMIT = 10
-WINDOW_S = 60.0
-REMEMBERED = 10_000
 
 
 class AddressTurns:
@@ -124,44 +118,3 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, wait_s: float) -> 
     response = forge_error(Request(scope), error)
     response.headers["Connection"] = "close"
     await response(scope, receive, send)
-
-
-class Failures:
-    """Counts wrong secrets in this process, by the id tried and the client's address.
-
-    Each server counts separately. A right secret is never checked against the limit, since
-    others behind the same address may have it.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        # By id and address: the count and its start.
-        self._counted: OrderedDict[str, tuple[int, float]] = OrderedDict()
-
-    def check(self, who: str) -> None:
-        """Check that a caller has not failed too often.
-
-        Raises:
-            Refused: 429, with the seconds to wait before trying again.
-        """
-        with self._lock:
-            count, since = self._counted.get(who, (0, 0.0))
-        left = WINDOW_S - (monotonic() - since)
-        if count >= LIMIT and left > 0:
-            raise Refused(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                "too_many_failures",
-                "too many wrong secrets were sent for this id",
-                hint="wait, and check the token",
-                headers={"Retry-After": str(int(left) + 1)},
-            )
-
-    def count(self, who: str) -> None:
-        """Count a wrong secret."""
-        with self._lock:
-            count, since = self._counted.pop(who, (0, 0.0))
-            now = monotonic()
-            fresh = now - since > WINDOW_S
-            self._counted[who] = (1, now) if fresh else (count + 1, since)
-            if len(self._counted) > REMEMBERED:
-                self._counted.popitem(last=False)

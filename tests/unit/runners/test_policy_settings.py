@@ -51,15 +51,17 @@ def test_policy_allows_little_unless_told() -> None:
 
 def test_worker_says_whether_it_builds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "engine_answers", lambda: True)
-    assert available(settings()).words == "images"
+    assert available(settings()).words == "images,launchers"
     runners = available(settings("--allow-builds"))
-    assert runners.words == "images,builds"
-    assert available(settings("--allowed-images=", "--default-image=a")).words == "projects"
+    assert runners.words == "images,builds,launchers"
+    assert (
+        available(settings("--allowed-images=", "--default-image=a")).words == "projects,launchers"
+    )
     for said in ({"image": "a"}, {"image_tar": "b"}, {"dockerfile": "c"}):
         assert image_wanted(said) is not None
         assert isinstance(runners.of(said), DockerRunner)
     monkeypatch.setattr(choice, "engine_answers", lambda: False)
-    assert available(settings("--allow-builds", "--allow-processes")).words == "projects"
+    assert available(settings("--allow-builds", "--allow-processes")).words == "projects,launchers"
 
 
 def test_ports_are_published_only_where_there_are_containers(

@@ -237,7 +237,11 @@ def test_a_job_is_run_again_and_its_code_fetched_and_compared(
         "resources": resources,
     }  # fmt: skip
     several = client.submit(project, "ls", nodes="2..4", launcher="torchrun")
-    for nodes, most, launcher in ((3, None, "torchrun"), (1, None, None), ("2..3", 3, "torchrun")):
+    for nodes, most, launcher in (
+        (3, None, "torchrun"),
+        (1, None, "torchrun"),
+        ("2..3", 3, "torchrun"),
+    ):
         spec = several.rerun(nodes=nodes).status().spec
         assert (spec.get("max_nodes"), spec.get("launcher")) == (most, launcher)
     assert first.diff(again) == ""
