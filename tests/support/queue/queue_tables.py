@@ -16,7 +16,7 @@ Row = dict[str, Any]
 # Keeps workers, lanes and the rows that they refer to. The history's triggers would refuse.
 QUEUE = (
     *("job", "ready", "scheduled", "held", "turn", "sweep_cap", "dependency", "lease", "outcome"),
-    *("attempt_row", "event"),
+    *("attempt_row", "event", "forming", "draft"),
 )
 RECORDS = ("log_chunk", "checkpoint", "artifact", "metric")
 EMPTY = "SET session_replication_role = replica;" + "".join(
