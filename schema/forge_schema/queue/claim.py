@@ -9,7 +9,8 @@ from time import monotonic
 from typing import Any
 from uuid import UUID
 
-from forge_schema.database.pool import Database, Row, Statement
+from forge_schema.database.pool import Database, Row
+from forge_schema.ending import finish_params
 from forge_schema.model.job import with_shares
 from forge_schema.model.lease import End, Fence, Grant, array, fences, usages
 from forge_schema.model.worker import Capacity
@@ -63,36 +64,38 @@ def claim(
     nonce: UUID,
     warm: Sequence[int] = (),
     successes: Sequence[End] = (),
-    first: Statement | None = None,
+    others: Sequence[End] = (),
 ) -> tuple[int, list[Row], list[Grant]]:
     """End leases and claim jobs.
 
     The successes are ordered by job and token, the order in which every statement locks leases.
-    `first` runs before the claim in its transaction. One nonce serves all leases of a claim: each
-    has its own token. A claim that ends leases looks once: its caller waits for the answer, and
-    then looks again.
+    The `others` end before the claim in its transaction; if there is a member of a run among them,
+    no job is claimed. One nonce serves all leases of a claim: each has its own token. A claim that
+    ends leases looks once: its caller waits for the answer, and then looks again.
 
     Returns:
-        How many successes ended now, the rows of `first`, and the grants.
+        How many successes ended now, the rows of `finish` for the others, and the grants.
     """
-    done, looks = 0, _Looks(lanes, free, count, once=bool(successes or first))
-    of_first: list[Row] = []
+    done, looks = 0, _Looks(lanes, free, count, once=bool(successes or others))
+    of_others: list[Row] = []
     while True:
         ended = {**fences([end.fence for end in successes]), **usages(successes)}
         params: dict[str, Any] = {**ended, "worker_id": lanes.worker_id, "ttl": ttl}
         params |= {"nonce": nonce, "warm": array(warm), **looks.places()}
+        params["others"] = array([end.fence.job_id for end in others])
         began = monotonic()
-        if first is None:
-            rows = database.rows("finish_and_claim", **params)
+        if others:
+            finish = ("finish", finish_params(others))
+            of_others, rows = database.together(finish, ("finish_and_claim", params))
         else:
-            of_first, rows = database.together(first, ("finish_and_claim", params))
+            rows = database.rows("finish_and_claim", **params)
         lanes.took(monotonic() - began)
         done += rows[0]["finished"]
         if not looks.go_on(rows[0]):
             break
     grants = _grants(rows, looks.shown, nonce)
     lanes.advance(grants, passing=looks.passing(grants))
-    return done, of_first, grants
+    return done, of_others, grants
 
 
 class _Looks:

@@ -139,11 +139,6 @@ class Queue:
             return self.finish(ends), before
         if any(end.reason in AT_ONCE for end in ends):
             lanes.came_back(own=True)
-        # Before the claim, which may have to keep room for the next run.
-        members = {} if plain else self.runs.end(ends)
-        if members:
-            lanes.forget()
-        left = [end for end in ends if end.fence not in members]
         done, rows, new = claim(
             self.database,
             lanes,
@@ -152,14 +147,13 @@ class Queue:
             ttl=self.ttl,
             nonce=nonce,
             warm=warm,
-            successes=sorted(left, key=by_job) if plain else (),
+            successes=sorted(ends, key=by_job) if plain else (),
             # A success costs a third less without the other reasons' budgets, so it goes without.
-            first=None if plain or not left else ("finish", finish_params(left)),
+            others=() if plain else ends,
         )
         if plain and done == len(ends):
             return [_succeeded(end.fence) for end in ends], before or new
-        others = iter(self._moved(left, rows))
-        ended = [members.get(end.fence) or next(others) for end in ends]
+        ended = self._moved(ends, rows)
         if not all(end.over for end in ended):
             lanes.came_back()
         return ended, before or new

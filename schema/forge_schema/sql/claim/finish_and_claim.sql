@@ -11,7 +11,8 @@
 -- A worker that keeps room for a gang has `short_s` seconds for jobs that need this room, those beyond
 -- `any_nices`: they are passed over if they may take longer. Any other worker has NULL.
 -- One that was drafted for another gang than `drafted`, or by now, has been `stale` since it read the
--- lanes, and is given no job.
+-- lanes, and is given no job. So is one with a member among the `others` that end, since it may have to
+-- keep room for the next run.
 -- `heads`, in the first row, has the first `nice` of each lane that shows a job, if the caller did
 -- not ask for all.
 -- Locks: lease by job, then ready and slot (skipping locked).
@@ -82,6 +83,8 @@ known AS MATERIALIZED (
         SELECT FROM draft
         WHERE worker_id = %(worker_id)s AND until > forge_now()
             AND job_id IS DISTINCT FROM %(drafted)s::bigint
+    ) OR EXISTS (
+        SELECT FROM lease WHERE job_id = ANY(%(others)s::bigint[]) AND nodes > 1
     ) AS stale
 ),
 head AS MATERIALIZED (
