@@ -90,3 +90,19 @@ def test_adoption_is_told_once_with_the_first_phase_that_is_answered(tmp_path: P
     made.enter(Phase.STOPPING)
     made.step()
     assert told == [True, True, False]
+
+
+def test_a_phase_is_told_at_once_if_the_database_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Phase] = []
+    made = reporter(tmp_path, heard)
+    made.tell(Phase.FINISHING)
+    assert heard == [Phase.FINISHING]
+
+    def fail(_phase: Phase) -> None:
+        raise DatabaseUnreachable("away")
+
+    monkeypatch.setattr(made, "_tell", fail)
+    made.tell(Phase.FINISHING)
+    assert heard == [Phase.FINISHING]

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from threading import Lock
@@ -11,6 +12,7 @@ from typing import TypeVar
 import stamina
 import structlog
 from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import Phase
 from forge_schema.storage import (
     KeyInvalid,
@@ -118,6 +120,11 @@ class PhaseReporter(Loop):
         else:
             self._untold.append((phase, 0.0))
             self.wake()
+
+    def tell(self, phase: Phase) -> None:
+        """Report a phase now, or do without if the database does not answer."""
+        with self._lock, suppress(ForgeError):
+            self._tell(phase)
 
     def idle(self) -> bool:
         return not self._untold or (len(self._untold) == 1 and self._left_s() > 0)

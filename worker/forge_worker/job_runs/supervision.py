@@ -101,6 +101,9 @@ def _free(parts: Parts, exited: Exit) -> None:
     if services.gate.needed:
         services.gate.leave(parts.gated(exited.code), attempt.note, parts.left_s())
     parts.keep(attempt.end)
+    if stop is not None and stop.reason is Reason.RUN_ENDED:
+        # Before its room is free, which may have to be kept for the next run.
+        parts.phases.tell(Phase.FINISHING)
     # A preempted job is ready again once it is stored, and no other may have taken its place.
     if stop is None or stop.reason is not Reason.PREEMPTED:
         services.ended(attempt)
