@@ -3,7 +3,9 @@
 -- has ended), the members of its run while it runs on several machines, the age of its newest
 -- checkpoint, how long its program has run, and what it has cost.
 SELECT
-    job_status.*, job.spec, job.timeout_s, job.max_failures, job.max_losses, job.max_preemptions,
+    job_status.*,
+    CASE WHEN job_status.state = 'ready' THEN forge_kept(job_status.job_id) ELSE 0 END AS kept,
+    job.spec, job.timeout_s, job.max_failures, job.max_losses, job.max_preemptions,
     forge_team(job_status.owner) AS team, job.source_job_id, job.source_number, job.idempotency_key,
     greatest(extract(EPOCH FROM job_status.run_at - forge_now()), 0)::float8 AS due_in_s,
     job.max_failures - coalesce(

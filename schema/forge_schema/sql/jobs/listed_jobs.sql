@@ -19,6 +19,7 @@ unserved AS MATERIALIZED (
 )
 SELECT
     job_status.*,
+    CASE WHEN job_status.state = 'ready' THEN forge_kept(job_status.job_id) ELSE 0 END AS kept,
     CASE
         WHEN job_status.state = 'running' THEN extract(EPOCH FROM forge_now() - job_status.started_at)
         WHEN job_status.finished_at IS NOT NULL THEN past.ran_s

@@ -65,8 +65,7 @@ SELECT
         ELSE array_remove(ARRAY[worker.name], NULL)
     END AS workers,
     job.sweep,
-    job.experiment,
-    CASE WHEN ready.job_id IS NOT NULL THEN forge_kept(job.id) ELSE 0 END AS kept
+    job.experiment
 FROM job
 JOIN lane ON lane.id = job.lane_id
 LEFT JOIN outcome ON outcome.job_id = job.id

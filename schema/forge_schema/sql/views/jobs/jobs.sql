@@ -28,6 +28,5 @@ SELECT
     nodes,
     workers,
     sweep,
-    experiment,
-    kept
+    experiment
 FROM job_status;
