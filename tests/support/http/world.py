@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from forge_functions.auth import short_token
-from forge_functions.middleware.turns import Failures
+from forge_functions.middleware.failures import Failures
 from forge_schema.access.api_keys import Sessions
 from forge_schema.model.admin import TeamChanges
 from forge_schema.model.lease import Fence
