@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from forge_functions.middleware.turns import LIMIT
+from forge_functions.middleware.failures import LIMIT
 from forge_schema.model.states import WorkerStatus
 from forge_schema.read.audit import Audit
 from forge_worker.connect import connect

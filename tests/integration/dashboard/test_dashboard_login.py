@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from forge_functions.middleware.turns import LIMIT
+from forge_functions.middleware.failures import LIMIT
 from forge_schema.access import tokens
 from forge_schema.access.tokens import TokenKind
 from forge_schema.model.states import Role
