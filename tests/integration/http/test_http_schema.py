@@ -61,12 +61,22 @@ def correct(body: dict[str, Any]) -> None:
             correct_job(job)
     body |= {name: said for name, said in CRON.items() if name in body}
     body |= {name: said for name, said in NOTIFICATION.items() if name in body}
+    if "role" in body:
+        correct_key(body)
 
 
 def correct_job(job: dict[str, Any]) -> None:
     """Change what a schema cannot forbid in a job."""
     if job.get("max_nodes") is not None:
         job["nodes"] = 1  # not more than `max_nodes`
+
+
+def correct_key(key: dict[str, Any]) -> None:
+    """Have a key see a team's jobs, or everyone's, or all as an admin's, but one of these only."""
+    if key.get("team") is not None:
+        key |= {"role": "submitter", "everyone": False}
+    elif key.get("role") == "admin":
+        key["everyone"] = False
 
 
 class Target:
