@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID
 
 from forge_schema.database.pool import Database, Row
-from forge_schema.ending import finish_params
 from forge_schema.model.job import with_shares
 from forge_schema.model.lease import End, Fence, Grant, array, fences, usages
 from forge_schema.model.worker import Capacity
@@ -85,6 +84,9 @@ def claim(
         params["others"] = array([end.fence.job_id for end in others])
         began = monotonic()
         if others:
+            # Submitting looks for room too, and would load much for this.
+            from forge_schema.ending import finish_params  # noqa: PLC0415
+
             finish = ("finish", finish_params(others))
             of_others, rows = database.together(finish, ("finish_and_claim", params))
         else:
