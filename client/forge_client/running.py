@@ -14,7 +14,7 @@ from pathlib import Path
 from forge_schema.model.quantities import names_text
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from forge_client import default_paths
+from forge_client import default_paths, own_files
 from forge_client.errors import ClientError
 
 FILE = "connection.json"
@@ -38,11 +38,11 @@ class Running(BaseModel):
 
     def announce(self) -> None:
         """Write the file, readable only by this user, and make this the latest `forge up`."""
-        _write(self.dir / FILE, self.model_dump_json(indent=2))
+        own_files.replace(self.dir / FILE, self.model_dump_json(indent=2))
         default_paths.ups().mkdir(parents=True, exist_ok=True)
         document = {"dir": str(self.dir), "at": time.time_ns()}
-        _write(_listed(self.dir), json.dumps(document))
-        _write(default_paths.pointer(), json.dumps({"dir": str(self.dir)}))
+        own_files.replace(_listed(self.dir), json.dumps(document))
+        own_files.replace(default_paths.pointer(), json.dumps({"dir": str(self.dir)}))
 
     def withdraw(self) -> None:
         """Remove the file; if this is the latest, the one that started before takes its place."""
@@ -52,7 +52,7 @@ class Running(BaseModel):
             return
         if others := all_running():
             document = {"dir": str(others[0].dir), "before": str(self.dir)}
-            _write(default_paths.pointer(), json.dumps(document))
+            own_files.replace(default_paths.pointer(), json.dumps(document))
         else:
             default_paths.pointer().unlink(missing_ok=True)
 
@@ -138,11 +138,3 @@ def _told_in(file: Path) -> dict[str, object]:
         document = json.loads(file.read_text(encoding="utf-8"))
         return document if isinstance(document, dict) else {}
     return {}
-
-
-def _write(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    beside.replace(path)

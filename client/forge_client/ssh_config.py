@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from platformdirs import user_state_path
 
-from forge_client import tunnel
+from forge_client import own_files, tunnel
 from forge_client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def write(backend: Backend, forge: Sequence[str]) -> list[str]:
     place().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with place().with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _replace(place(), text)
+        own_files.replace(place(), text)
         _include(Path("~/.ssh/config").expanduser())
     return [names.get(job.job_id) or tunnel.host(job.job_id) for job in jobs]
 
@@ -87,14 +86,5 @@ def _include(config: Path) -> None:
         return
     config.parent.mkdir(mode=0o700, exist_ok=True)
     # It may be a link into a folder of one's own settings, which stays one.
-    _replace(config.resolve(), line + ("\n" if text else "") + text)
-
-
-def _replace(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.forge")
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    beside.chmod(mode)
-    beside.replace(path)
+    mode = config.stat().st_mode & 0o777 if config.exists() else own_files.PRIVATE
+    own_files.replace(config.resolve(), line + ("\n" if text else "") + text, mode)

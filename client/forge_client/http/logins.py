@@ -4,11 +4,10 @@ There is a file for each server, which only this user can read. One that a folde
 may be a stranger's, so keys are sent to it only after the user has agreed.
 """
 
-import os
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from forge_client import default_paths
+from forge_client import default_paths, own_files
 from forge_client.errors import ClientError
 from forge_client.http.server import read_key
 
@@ -19,11 +18,7 @@ def keep(url: str, key: str) -> None:
     """Store a server's key."""
     path = _path(url)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(key)
-    beside.replace(path)
+    own_files.replace(path, key)
 
 
 def kept(url: str) -> str | None:

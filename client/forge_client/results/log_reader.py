@@ -63,7 +63,7 @@ class Start(NamedTuple):
 
 
 class LogReader:
-    """Remembers its position; each call of `new` continues from there."""
+    """Remembers its position, `at`; each call of `new` continues from there."""
 
     def __init__(
         self, backend: Backend, job_id: int, part: LogPart | None = None, start: Start | None = None
@@ -71,8 +71,7 @@ class LogReader:
         self._backend = backend
         self._job_id = job_id
         self._chosen = (part or LogPart()).chosen
-        begin = start or Start(BEGINNING, 0)
-        self._place, self._end, self._skip = begin.place, begin.end, begin.skip
+        self.at = start or Start(BEGINNING, 0)
         # Why the first of the chunks that cannot be read cannot.
         self.damaged: ClientError | None = None
 
@@ -83,7 +82,7 @@ class LogReader:
             final: whether no more output can come. Until then, a chunk whose predecessor is not
                 there yet is left for the next call.
         """
-        while chunks := self._backend.log_chunks(self._job_id, after=self._place, **self._chosen):
+        while chunks := self._backend.log_chunks(self._job_id, after=self.at.place, **self._chosen):
             for chunk in chunks:
                 missing = chunk.start - self._expected(chunk)
                 if missing > 0 and not final:
@@ -91,13 +90,13 @@ class LogReader:
                 read = log_bytes(self._backend, chunk)
                 if isinstance(read, ClientError):
                     self.damaged, missing = self.damaged or read, max(missing, 0) + chunk.bytes
-                data = b"" if isinstance(read, ClientError) else read[self._skip :]
-                self._place, self._end, self._skip = chunk.place, chunk.start + chunk.bytes, 0
+                data = b"" if isinstance(read, ClientError) else read[self.at.skip :]
+                self.at = Start(chunk.place, chunk.start + chunk.bytes)
                 yield LogPiece(chunk.attempt, data, missing, chunk.rank, chunk.created_at)
 
     def _expected(self, chunk: LogChunk) -> int:
-        if chunk.place[:2] == self._place[:2]:
-            return self._end
+        if chunk.place[:2] == self.at.place[:2]:
+            return self.at.end
         # Output from before the requested time does not count as missing.
         return chunk.start if self._chosen["since"] else 0
 

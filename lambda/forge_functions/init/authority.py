@@ -44,8 +44,8 @@ def issued(folder: Path, names: tuple[str, ...]) -> tuple[Path, Path, bool]:
         )
         .sign(signer, hashes.SHA256())
     )
-    _write(key, _pem(own), 0o640)
-    _write(chain, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    write(key, _pem(own), 0o640)
+    write(chain, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
     return chain, key, True
 
 
@@ -67,8 +67,8 @@ def _authority(folder: Path) -> tuple[x509.Certificate, Key]:
         )
         .sign(signer, hashes.SHA256())
     )
-    _write(key, _pem(signer), 0o600)
-    _write(file, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    write(key, _pem(signer), 0o600)
+    write(file, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
     return certificate, signer
 
 
@@ -124,8 +124,8 @@ def _pem(key: Key) -> bytes:
     )
 
 
-def _write(path: Path, data: bytes, mode: int) -> None:
-    """Write a file whole, closed from its first byte on."""
+def write(path: Path, data: bytes, mode: int) -> None:
+    """Write a file whole, closed to others from its first byte on."""
     beside = path.with_name(f".{path.name}.new")
     beside.unlink(missing_ok=True)
     beside.touch(mode=0o600)

@@ -97,11 +97,7 @@ def _write(path: Path, settings: Mapping[str, str]) -> bool:
     if path.exists() and read(path) == settings:
         return False
     text = HEAD + "".join(f"{name}={value}\n" for name, value in settings.items())
-    beside = path.with_name(f".{path.name}.new")
-    beside.unlink(missing_ok=True)
-    beside.touch(mode=0o600)
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    authority.write(path, text.encode(), 0o600)
     say(f"wrote {path}")
     return True
 

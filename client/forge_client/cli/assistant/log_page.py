@@ -8,7 +8,7 @@ from forge_schema.model.reading import BEGINNING
 
 from forge_client.backend import Backend
 from forge_client.errors import ClientError
-from forge_client.results.log_reader import LogPart, Start, log_bytes, tail
+from forge_client.results.log_reader import LogPart, LogReader, Start, tail
 
 # Colours and movements of the cursor, which only a terminal understands.
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -25,28 +25,31 @@ class LogPage(NamedTuple):
     more: bool
 
 
-def page(backend: Backend, job_id: int, part: LogPart, cursor: str, most: int) -> LogPage:
+def page(
+    backend: Backend, job_id: int, part: LogPart, cursor: str, most: int, *, final: bool
+) -> LogPage:
     """Return the output after a cursor, of at most so many bytes; without a cursor its last lines.
+
+    `final` is as `LogReader.new` has it.
 
     Raises:
         ClientError: the cursor is none of this log.
     """
-    place, end, skip = _start(backend, job_id, part, cursor)
-    data, more = bytearray(), False
-    while not more and (chunks := backend.log_chunks(job_id, after=place, **part.chosen)):
-        for chunk in chunks:
-            content = log_bytes(backend, chunk)
-            if isinstance(content, ClientError):
-                data += f"\n[{size_text(chunk.bytes)} cannot be read: {content.message}]\n".encode()
-                content = b""
-            room = most - len(data)
-            taken = _cut(content[skip:], room)
-            data += content[skip : skip + taken]
-            if skip + taken < len(content):
-                end, skip, more = chunk.start, skip + taken, True
-                break
-            place, end, skip = chunk.place, chunk.start + chunk.bytes, 0
-    where = ":".join(str(number) for number in (*place, end, skip))
+    reader = LogReader(backend, job_id, part, _start(backend, job_id, part, cursor))
+    data, at, more = bytearray(), reader.at, False
+    for piece in reader.new(final=final):
+        if piece.missing > 0:
+            why = f": {reader.damaged.message}" if reader.damaged else ""
+            data += f"\n[{size_text(piece.missing)} cannot be read{why}]\n".encode()
+        taken = _cut(piece.data, max(most - len(data), 0))
+        data += piece.data[:taken]
+        if taken < len(piece.data):
+            # Within a chunk: after the one before, so far into this one.
+            start = reader.at.end - at.skip - len(piece.data)
+            at, more = Start(at.place, start, at.skip + taken), True
+            break
+        at = reader.at
+    where = ":".join(str(number) for number in (*at.place, at.end, at.skip))
     return LogPage(plain(data.decode("utf-8", "replace")), where, more)
 
 

@@ -88,6 +88,21 @@ def test_a_log_is_read_in_pages_that_miss_and_repeat_nothing(
     assert ask(client, "logs", job="talks").split("\n")[-2] == "one more"
 
 
+def test_output_that_is_on_its_way_is_waited_for_and_told_if_it_is_lost(
+    rig: Rig, client: Client, store_url: str
+) -> None:
+    rig.submit(name="talks")
+    holder = Holder(rig, store_url)
+    holder.write(b"first\n")
+    # Workers send several pieces at once: the one before this may come later.
+    holder._start += 5
+    holder.write(b"third\n")
+    assert ask(client, "logs", job="talks", cursor="start").startswith("first\nnext: later")
+    holder.end()
+    whole = ask(client, "logs", job="talks", cursor="start")
+    assert whole.startswith("first\n\n[5 B cannot be read]\nthird\nnext: that is all")
+
+
 def test_a_line_longer_than_a_page_comes_whole(rig: Rig, client: Client, store_url: str) -> None:
     rig.submit(name="talks")
     holder = Holder(rig, store_url)
