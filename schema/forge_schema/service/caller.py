@@ -94,7 +94,9 @@ class Caller:
 
     def within(self, owner: str | None) -> list[str] | None:
         """Return the scope, or of it only an owner whom the caller sees."""
-        return self.scope if owner is None else [owner]
+        if owner is None:
+            return self.scope
+        return [owner] if self.sees(owner) else []
 
     def changes(self, owner: str) -> bool:
         """Tell whether the caller may change what an owner has."""
