@@ -4,7 +4,7 @@ import os
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from forge_client.errors import ClientError
@@ -36,7 +36,9 @@ def _columns(char: str) -> int:
 
 
 def say(text: str, style: str = "") -> None:
-    """Print one line on stderr."""
+    """Print one line on stderr, after what stdout has so far: both may go to one place."""
+    with suppress(BrokenPipeError):
+        sys.stdout.flush()
     sys.stderr.write(f"{styled(text, style, sys.stderr)}\n")
     sys.stderr.flush()
 
