@@ -87,8 +87,8 @@ class Limits:
 
     def _follow_owners(self, connection: Connection, owners: list[str]) -> None:
         """Have lanes and slots follow who is in which team, and the teams' limits and budgets."""
-        _count_spending(connection, None, self._actor)
-        _follow(connection, None, owners)
+        counted = _count_spending(connection, None, self._actor)
+        _follow(connection, None, [*owners, *_concerned(counted)])
         _make_slots(connection)
 
     def count_spending(self) -> list[tuple[str, int]]:
@@ -98,6 +98,8 @@ class Limits:
         """
         with self._database.transaction() as connection:
             counted = _count_spending(connection, None, self._actor)
+            if owners := _concerned(counted):
+                _follow(connection, None, owners)
         return [(row["owner"], job_id) for row in counted for job_id in row["preempted"]]
 
     def mend_slots(self) -> int:
@@ -120,24 +122,27 @@ class Limits:
         # created, and settings of the owner or queue on the lanes' other side.
         named = {"queue": queue, "owner": owner}
         with self._database.transaction() as connection:
+            owners = []
             if owner is not None:
                 run(connection, "lock_owners", {})
             run(connection, name, {**params, **named, "actor": self._actor})
             if owner is not None:
-                _count_spending(connection, owner, self._actor)
-            _follow(connection, queue, [] if owner is None else [owner])
+                owners = [owner, *_concerned(_count_spending(connection, owner, self._actor))]
+            _follow(connection, queue, owners)
             _make_slots(connection)
 
 
 def _count_spending(connection: Connection, owner: str | None, actor: str) -> list[Row]:
-    counted = run(connection, "count_spending", {"owner": owner, "actor": actor})
-    for row in counted:
-        if row["lanes"]:
-            _follow(connection, None, [row["owner"]])
-    return counted
+    return run(connection, "count_spending", {"owner": owner, "actor": actor})
+
+
+def _concerned(counted: list[Row]) -> list[str]:
+    return [row["owner"] for row in counted if row["lanes"]]
 
 
 def _follow(connection: Connection, queue: str | None, owners: list[str]) -> None:
+    # Once in a transaction: two rounds would not lock all lanes by id, and for a lane that is
+    # updated twice Postgres checks its foreign keys, which waits for lanes being made.
     lanes = {"queue": queue, "owners": owners}
     run(connection, "lock_lanes", lanes)
     run(connection, "lanes_follow", lanes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ from forge_schema.explain.explain import explain
 from forge_schema.model.admin import OwnerSettings, TeamChanges
 from forge_schema.model.lease import Usage
 from forge_schema.model.states import Reason, State
+from psycopg.types.json import Jsonb
+from support.queue.rig import spec
 
 if TYPE_CHECKING:
     from forge_schema.model.lease import Grant
@@ -111,6 +114,25 @@ def test_a_larger_budget_counts_at_once(rig: Rig, settings: dict[str, float | No
     assert worker.claim() == [], "other settings leave the budget as it is"
     limit(rig, **settings)
     assert worker.claim_one().fence.job_id == waiting
+
+
+def test_a_budget_changes_while_a_lane_is_made(rig: Rig) -> None:
+    limit(rig, cost_per_month=20)
+    run(rig, machine(rig), 2)
+    rig.admin.count_spending()
+    shape = spec(cpus=3).shape()
+    lane = {**shape, "labels": Jsonb(shape["labels"]), "queue": "default", "owner": "ann"}
+    with ThreadPoolExecutor(2) as pool:
+        with rig.database.transaction() as connection:
+            connection.execute("SELECT FROM lane FOR NO KEY UPDATE")
+            limited = pool.submit(limit, rig, cost_per_month=30)
+            rig.wait_until_blocked()
+            # Not as a submission makes it, which would try again after a deadlock.
+            made = pool.submit(rig.database.rows, "ensure_lane", **lane)
+            rig.wait_until_blocked(2)
+        limited.result(timeout=120)
+        assert len(made.result(timeout=120)) == 1
+    assert rig.rows("SELECT paused FROM lane") == [{"paused": False}] * 2
 
 
 def test_a_smaller_budget_counts_at_once(rig: Rig) -> None:

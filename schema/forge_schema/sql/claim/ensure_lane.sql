@@ -1,14 +1,14 @@
 -- Finds or creates the lane of a shape, queue and owner, and the rows it refers to.
 -- Locks, in this order: queue, owner_quota, shape, lane; so concurrent changes of settings are
--- seen.
+-- seen. No key is set where it need not be: that would lock out the foreign keys that refer to it.
 WITH q AS (
     INSERT INTO queue (name) VALUES (%(queue)s)
-    ON CONFLICT (name) DO UPDATE SET name = excluded.name
+    ON CONFLICT (name) DO UPDATE SET paused = queue.paused
     RETURNING name, paused, num_nonnulls(max_jobs, max_gpus) > 0 AS limited
 ),
 o AS (
     INSERT INTO owner_quota (owner) VALUES (%(owner)s)
-    ON CONFLICT (owner) DO UPDATE SET owner = excluded.owner
+    ON CONFLICT (owner) DO UPDATE SET paused = owner_quota.paused
     RETURNING owner, paused, team, num_nonnulls(max_jobs, max_gpus) > 0 AS limited
 ),
 s AS (
@@ -27,5 +27,5 @@ SELECT
     s.id, q.name, o.owner, q.paused OR o.paused,
     q.limited OR o.limited OR forge_team_limits(o.team)
 FROM q, o, s
-ON CONFLICT ON CONSTRAINT lane_distinct DO UPDATE SET queue = excluded.queue
+ON CONFLICT ON CONSTRAINT lane_distinct DO UPDATE SET paused = lane.paused
 RETURNING id
