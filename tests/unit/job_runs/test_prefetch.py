@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -49,6 +50,10 @@ class Machine:
         monkeypatch.setattr(preparation, "run_spec", lambda *_: None)
         monkeypatch.setattr(preparation, "note_warm", lambda *_: None)
         monkeypatch.setattr(preparation, "CHECK_S", 0.0)
+        # Of the machine that runs the tests: its disk may be full, and other threads transfer.
+        self.free = 1 << 50
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=self.free))
+        monkeypatch.setattr(TRANSFERS, "_callers", Counter())
         self.attempts = [self.running]
         self.loop = Prefetch(
             root / "ahead",
@@ -120,13 +125,12 @@ def _leaves(machine: Machine) -> None:
 
 
 def _fills(machine: Machine) -> None:
-    lent = 2 * machine.next.spec["resources"]["disk_mb"] << 20
-    shutil.disk_usage = lambda _: SimpleNamespace(free=lent - 1)  # type: ignore[assignment,return-value]
+    machine.free = (2 * machine.next.spec["resources"]["disk_mb"] << 20) - 1
 
 
 @pytest.mark.parametrize("happens", [_prepares_another, _transfers, _leaves, _fills])
 def test_it_stops_when_a_job_needs_the_network_or_the_disk(
-    machine: Machine, happens: Callable[[Machine], None], monkeypatch: pytest.MonkeyPatch
+    machine: Machine, happens: Callable[[Machine], None]
 ) -> None:
     stopped = []
 
@@ -138,13 +142,11 @@ def test_it_stops_when_a_job_needs_the_network_or_the_disk(
         raise caught.value
 
     machine.during = during
-    with monkeypatch.context() as patched:
-        patched.setattr(shutil, "disk_usage", shutil.disk_usage)
-        patched.setattr(TRANSFERS, "_callers", TRANSFERS._callers.copy())
-        machine.loop.step()
+    machine.loop.step()
     assert (len(stopped), machine.prepared) == (1, 0)
     # It is tried again later.
-    machine.running.phase, machine.closed = Phase.RUNNING, False
+    machine.running.phase, machine.closed, machine.free = Phase.RUNNING, False, 1 << 50
+    TRANSFERS._callers.clear()
     machine.during = lambda _: None
     machine.loop.step()
     assert machine.prepared == 1
