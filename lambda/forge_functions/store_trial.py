@@ -5,7 +5,8 @@ from threading import Event, Thread
 
 import structlog
 from forge_schema.storage import StoreError, StoreUrlInvalid
-from forge_schema.storage.probe import ProbeFinding, ProbeVerdict, probe, require_fit
+from forge_schema.storage.finding import ProbeFinding, ProbeVerdict
+from forge_schema.storage.probe import probe, require_fit
 
 # A store that hangs must not keep the server from starting: /health tells of it.
 WITHIN_S = 30.0

@@ -15,7 +15,8 @@ from forge_schema.model.worker import WorkerInfo
 from forge_schema.read.gauges import growth
 from forge_schema.storage import open_store
 from forge_schema.storage.file_store import FileStore
-from forge_schema.storage.probe import ProbeFinding, ProbeVerdict, probe
+from forge_schema.storage.finding import ProbeFinding, ProbeVerdict
+from forge_schema.storage.probe import probe
 from forge_schema.storage.store import Store
 
 from forge_client.checks import Check, CheckStanding, checked, failed, workers_check

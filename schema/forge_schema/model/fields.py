@@ -241,7 +241,7 @@ Open = Annotated[W, _OrNewer()]
 
 
 def _shown(value: object) -> object:
-    """Put into words what the queue or a server of 0.2 says; the rest is for pydantic to refuse."""
+    """Put the queue's own states into words; the rest is for pydantic to refuse."""
     if isinstance(value, Mapping):
         return counts_in_words(value)
     return in_words(value) if isinstance(value, str) else value

@@ -5,17 +5,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import timedelta
 from threading import Event, Lock
 from time import monotonic
-from uuid import UUID, uuid4, uuid5
+from uuid import uuid4
 
 import structlog
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.notifications import NotificationKind
-from forge_schema.notifications.mail import MailServer, mail
-from forge_schema.notifications.messages import line, url_of
 from forge_schema.notifications.trying import NotSent
-from forge_schema.notifications.webhook import encoded, post, signed, slack_body
 
 THREADS = 8
 # Messages for people are put together, so that a sweep is not a thousand of them.
@@ -34,38 +30,6 @@ TURN_S = 20.0
 MOST = 1_000
 
 log = structlog.get_logger(__name__)
-
-
-def deliver(rows: list[Row]) -> None:
-    """Send the message.
-
-    Raises:
-        NotSent: this try failed.
-    """
-    first, messages = rows[0], [row["message"] for row in rows]
-    match first["kind"]:
-        case NotificationKind.EMAIL:
-            sentences = [*map(line, messages)]
-            links = [url for message in messages if (url := url_of(message))]
-            mail(_mail_server(first), first["target"], sentences, links, str(_id_of(rows)))
-        case NotificationKind.SLACK:
-            post(first["target"], encoded(slack_body(messages)), {}, allow=first["allow"])
-        case _:
-            body = encoded(first["message"])
-            headers = signed(first["secret"], str(first["id"]), first["now"], body)
-            post(first["target"], body, headers, allow=first["allow"])
-
-
-def _id_of(rows: list[Row]) -> UUID:
-    """Return the id of a message about several events: that of others is another one."""
-    first, *others = (row["id"] for row in rows)
-    return uuid5(first, ",".join(map(str, others))) if others else first
-
-
-def _mail_server(row: Row) -> MailServer:
-    if not row["smtp_url"] or not row["sender"]:
-        raise NotSent("no mail server is set; an admin sets it with `forge notification setup`")
-    return MailServer.of(row["smtp_url"], row["sender"])
 
 
 class DeliverySender:
@@ -162,7 +126,7 @@ class DeliverySender:
 
 def _failure_of(rows: list[Row]) -> NotSent | None:
     # It takes a while to import, and many sweepers never send anything.
-    from forge_schema.notifications.sender import deliver  # noqa: PLC0415
+    from forge_schema.notifications.delivery import deliver  # noqa: PLC0415
 
     try:
         deliver(rows)

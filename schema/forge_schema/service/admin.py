@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from forge_schema.access.join_line import PLAIN, join_line
+from forge_schema.compatibility.queues import REPLACED
 from forge_schema.model.admin import (
     ApiKey,
     Approved,
@@ -355,9 +356,8 @@ class Admin(Verbs):
     @verb("PUT", QUEUE, ADMIN, errors=(404,), tag="admin")
     def set_queue(self, queue: QueueName, settings: AllOfQueue) -> None:
         """Limit how many jobs and GPUs of a queue run at once, and set whether it is paused."""
-        # Clients of 0.2.0 know only these, and must not reset the others.
-        known = settings.model_dump(include={"paused", "max_jobs", "max_gpus"})
-        self._limits.set_queue(queue, {**known, **settings.model_dump(exclude_unset=True)})
+        replaced = settings.model_dump(include=REPLACED)
+        self._limits.set_queue(queue, {**replaced, **settings.model_dump(exclude_unset=True)})
 
     @verb("GET", "/admin/quotas", ADMIN, tag="admin")
     def owner_limits(self) -> list[OwnerLimits]:

@@ -21,7 +21,7 @@ from forge_schema.database.connections import EXAMPLE
 from forge_schema.database.connections import url_fault as database_fault
 from forge_schema.model.errors import plainly
 from forge_schema.model.quantities import counted
-from forge_schema.storage.opening import url_fault as store_fault
+from forge_schema.storage.store_url import url_fault as store_fault
 
 S = TypeVar("S", bound=BaseSettings)
 EXIT_USAGE = 2

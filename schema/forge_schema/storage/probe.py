@@ -3,47 +3,23 @@
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 
 from forge_schema.storage import keys
-from forge_schema.storage.opening import open_store, split
+from forge_schema.storage.finding import CONTENT, ProbeFinding, ProbeVerdict, failed
+from forge_schema.storage.opening import open_store
 from forge_schema.storage.store import (
-    ObjectMissing,
     Store,
     StoreDenied,
     StoreError,
     StoreUnfit,
 )
+from forge_schema.storage.store_url import split
 
-CONTENT = b"forge tries this store; it may be deleted"
 RIGHTS = "allow s3:PutObject, GetObject, DeleteObject, AbortMultipartUpload and ListBucket"
 ALLOW_DELETING = "allow it, or old checkpoints and jobs fill the store"
 # A probe takes seconds. What is older was left by one that died.
 ABANDONED = timedelta(hours=1)
-
-
-class ProbeVerdict(StrEnum):
-    """What a finding means for Forge."""
-
-    OK = "ok"
-    WEAK = "weak"
-    """Forge makes do, with a loss that the finding names."""
-    FAILED = "failed"
-    """It could not be tried, or these credentials may not do it."""
-    UNFIT = "unfit"
-    """Forge cannot work with this store."""
-
-
-@dataclass(frozen=True)
-class ProbeFinding:
-    """What a probe found about one capability."""
-
-    capability: str
-    verdict: ProbeVerdict
-    detail: str
-    hint: str = ""
 
 
 def probe(url: str) -> list[ProbeFinding]:
@@ -96,13 +72,6 @@ def delete_abandoned(store: Store) -> None:
         written = store.modified(left.key)
         if written is not None and written < before:
             store.delete(left.key)
-
-
-def failed(capability: str, error: StoreError) -> ProbeFinding:
-    """Return an error as a finding. One that may pass, or is about rights, rules nothing out."""
-    lasts = isinstance(error, StoreUnfit | ObjectMissing)
-    verdict = ProbeVerdict.UNFIT if lasts else ProbeVerdict.FAILED
-    return ProbeFinding(capability, verdict, error.message, error.hint)
 
 
 def _written(store: Store, folder: str) -> Iterator[ProbeFinding]:

@@ -14,13 +14,8 @@ from forge_client.direct.checks import store_checks
 from forge_functions.store_trial import try_store
 from forge_schema.model.stored import SignedUrl
 from forge_schema.storage import StoreUnfit, keys, open_store
-from forge_schema.storage.probe import (
-    ProbeFinding,
-    ProbeVerdict,
-    delete_abandoned,
-    probe,
-    require_fit,
-)
+from forge_schema.storage.finding import ProbeFinding, ProbeVerdict
+from forge_schema.storage.probe import delete_abandoned, probe, require_fit
 from forge_schema.storage.s3 import probing
 from forge_schema.storage.s3.conditions import UploadCheck, upload_check
 from forge_schema.storage.signed import Signer, open_signer, signs_content_hash

@@ -7,10 +7,12 @@ import re
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from grimp import build_graph
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[3]
@@ -26,6 +28,7 @@ FOLDERS = (
     "requirements",
 )
 MADE = {".venv", "__pycache__", "runs", "node_modules"}
+PACKAGES = ("forge_schema", "forge_functions", "forge_worker", "forge_client")
 LONGEST = 500
 NAMES_THAT_SAY_NOTHING = {"util", "utils", "common", "helper", "helpers", "misc"}
 # An index, a download address, or a file of one machine: a pin is a name, a version and hashes.
@@ -43,6 +46,7 @@ SQL_COMMENT_OR_QUOTED = re.compile(
 BRIDGE = re.compile(
     r"(earlier|older|previous) (version|release|server|worker|client)s? (do|of|is|has|know|refuse)"
     r"|(an?|the) (earlier|older|previous) (server|worker|client|release)\b"
+    r"|(server|worker|client|program)s? of 0\.\d"
     r"|(version|release) before",
     re.IGNORECASE,
 )
@@ -114,6 +118,14 @@ def test_what_serves_another_release_lies_in_a_room_of_its_own() -> None:
     ]
     assert wrong == []
     assert BRIDGE.search("# A server of the release before does not know it.")
+    assert BRIDGE.search("# A server of 0.2, which looks at all of them.")
+
+
+def test_no_two_modules_import_each_other_not_even_late() -> None:
+    imported = build_graph(*PACKAGES, exclude_type_checking_imports=True)
+    below = {name: imported.find_modules_directly_imported_by(name) for name in imported.modules}
+    assert len(below) > 600
+    TopologicalSorter(below).prepare()  # raises an error that names a circle
 
 
 def test_the_pinned_lists_name_no_host_and_no_path() -> None:

@@ -26,7 +26,7 @@ from forge_worker.prepare.secrets import SecretProvision
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.runners.process.runner import kill_remains
-from forge_worker.runners.runner import Exit, Handle, Leftover, Own, Runner
+from forge_worker.runners.runner import Exit, Handle, Leftover, Runner
 
 # An agent that dies this soon after it continued a job may have died because of the job.
 SOON_S = 300.0
@@ -214,20 +214,8 @@ def survivors(folder: Path, runners: Sequence[Runner]) -> dict[str, tuple[Runner
     Raises:
         EngineUnreachable: the engine cannot list its containers.
     """
-    own, carried = own_of(folder), str(worker_folder.known_id(folder) or "none")
-    return {
-        left.name: (runner, left) for runner in runners for left in runner.leftovers(carried, own)
-    }
-
-
-def own_of(folder: Path) -> Own:
-    """Return the test whether a leftover without an id belongs to a worker's folder.
-
-    It does if a job's record names it: the name contains the lease's random nonce.
-    """
-    records = (job_state.runs_in(Folders(root)) for root in jobs_in(folder))
-    names = {name for kept in records if kept for _, name in [kept]}
-    return lambda left: left.name in names
+    own = str(worker_folder.known_id(folder) or "none")
+    return {left.name: (runner, left) for runner in runners for left in runner.leftovers(own)}
 
 
 def jobs_in(folder: Path) -> list[Path]:

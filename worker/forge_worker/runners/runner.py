@@ -6,7 +6,7 @@ The exit code is the same in all of them: the main process's own code, 128 + n i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from signal import SIGKILL
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -145,18 +145,9 @@ class Leftover:
     places: tuple[str, ...] = ()
 
 
-Own = Callable[[Leftover], bool]
-
-
-def nobodys(_: Leftover) -> bool:
-    """Return False: a job without a folder's id is not this worker's."""
-    return False
-
-
-def belongs(left: Leftover, folder: str, own: Own) -> bool:
-    """Return whether a leftover belongs to the worker with this folder; `own` as in `Runner`."""
-    carried = left.labels.get(FOLDER_LABEL)
-    return own(left) if carried is None else carried == folder
+def belongs(left: Leftover, folder: str) -> bool:
+    """Return whether a leftover belongs to the worker with this folder, by the folder's id."""
+    return left.labels.get(FOLDER_LABEL) == folder
 
 
 class Handle(Protocol):
@@ -220,11 +211,10 @@ class Runner(Protocol):
             StartFailed: this machine could not start it.
         """
 
-    def leftovers(self, folder: str, own: Own = nobodys) -> list[Leftover]:
+    def leftovers(self, folder: str) -> list[Leftover]:
         """Return the jobs that an earlier agent of this folder left, by the folder's id.
 
-        The caller must hold the folder's lock. `own` decides about jobs of an agent of an earlier
-        version, which have no label for the folder.
+        The caller must hold the folder's lock.
         """
 
     def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> Handle | None:

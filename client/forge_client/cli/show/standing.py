@@ -131,9 +131,10 @@ def search(backend: Any, text: str, **chosen: Any) -> tuple[list[Any], str]:  # 
     try:
         page = backend.search(text, **chosen)
     except ForgeError as error:
-        if error.code != "not_found":
+        from forge_client.compatibility import searches  # noqa: PLC0415 - few need it
+
+        if not searches.is_unknown(error):
             raise
-        # A server of 0.2, which looks at all of them.
         return backend.jobs(text, **chosen), ""
     more = f"looked at the newest jobs, down to {page.before}; --before {page.before} continues"
     return page.items, more if page.before else ""

@@ -23,7 +23,6 @@ from botocore.exceptions import (
 
 from forge_schema.model.quantities import duration_text
 from forge_schema.proxies import ProxyUnusable, proxy_of
-from forge_schema.storage.opening import s3_fault
 from forge_schema.storage.store import (
     ObjectMissing,
     StoreDenied,
@@ -32,6 +31,7 @@ from forge_schema.storage.store import (
     StoreUnreachable,
     StoreUrlInvalid,
 )
+from forge_schema.storage.store_url import s3_fault
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

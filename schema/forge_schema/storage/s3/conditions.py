@@ -14,10 +14,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.httpsession import URLLib3Session
 
 from forge_schema.storage import keys
-from forge_schema.storage.opening import s3_place, split
 from forge_schema.storage.s3.client import EXISTS, FORBIDDEN, proxies_of, status_of, translated
 from forge_schema.storage.s3.signer import AMAZON, S3Signer
 from forge_schema.storage.store import StoreUnreachable
+from forge_schema.storage.store_url import s3_place, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable

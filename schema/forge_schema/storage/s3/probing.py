@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from forge_schema.storage.opening import s3_place, split
-from forge_schema.storage.probe import CONTENT, ProbeFinding, ProbeVerdict, failed
+from forge_schema.storage.finding import CONTENT, ProbeFinding, ProbeVerdict, failed
 from forge_schema.storage.s3 import conditions
 from forge_schema.storage.s3.client import UPLOADER, as_metadata, translated
 from forge_schema.storage.s3.conditions import LASTS_S, RIGHT, UploadCheck, sent, upload_check
 from forge_schema.storage.s3.signer import S3Signer
 from forge_schema.storage.store import StoreError
+from forge_schema.storage.store_url import s3_place, split
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

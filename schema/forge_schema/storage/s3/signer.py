@@ -9,9 +9,9 @@ from botocore.config import Config
 from forge_schema.model.quantities import size_text
 from forge_schema.model.stored import SignedUrl
 from forge_schema.storage.keys import checked, checked_digest
-from forge_schema.storage.opening import S3Place, s3_place, split
 from forge_schema.storage.s3.client import PATIENT, UPLOADER, as_metadata, connect, translated
 from forge_schema.storage.store import ObjectTooLarge
+from forge_schema.storage.store_url import S3Place, s3_place, split
 
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSRequest

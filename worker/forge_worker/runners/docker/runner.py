@@ -61,11 +61,9 @@ from forge_worker.runners.runner import (
     JobPaths,
     Leftover,
     Mount,
-    Own,
     RunSpec,
     StartFailed,
     belongs,
-    nobodys,
 )
 
 if TYPE_CHECKING:
@@ -207,10 +205,10 @@ class DockerRunner:
             alone_s=alone_s,
         )
 
-    def leftovers(self, folder: str, own: Own = nobodys) -> list[Leftover]:
+    def leftovers(self, folder: str) -> list[Leftover]:
         """Return the containers of this worker's folder, running or not, that no job here uses.
 
-        An earlier agent left them, or they could not be removed. `own` is as in `Runner`.
+        An earlier agent left them, or they could not be removed.
 
         Raises:
             EngineUnreachable: the engine does not answer.
@@ -218,7 +216,7 @@ class DockerRunner:
         return [
             left
             for left in self._listed()
-            if belongs(left, folder, own) and not self.containers.used(left.name)
+            if belongs(left, folder) and not self.containers.used(left.name)
         ]
 
     def _listed(self) -> list[Leftover]:

@@ -35,11 +35,9 @@ from forge_worker.runners.runner import (
     JobPaths,
     Leftover,
     Mount,
-    Own,
     RunSpec,
     StartFailed,
     belongs,
-    nobodys,
     visible,
 )
 
@@ -238,14 +236,14 @@ class ProcessRunner:
         if self._shared is not None:
             self._shared.ended()
 
-    def leftovers(self, folder: str, own: Own = nobodys) -> list[Leftover]:
+    def leftovers(self, folder: str) -> list[Leftover]:
         """Return the jobs whose shim belongs to this worker's folder and has lost its agent."""
         handles = (
             _leftover(process.info)
             for process in psutil.process_iter(["pid", "create_time", "cmdline"])
             if process.info["pid"] not in self._own
         )
-        return [left for left in handles if left and belongs(left, folder, own)]
+        return [left for left in handles if left and belongs(left, folder)]
 
     def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> ProcessHandle | None:
         """Return the job's handle; None if it has ended, or its shim is stopping it."""
