@@ -30,7 +30,7 @@ LEFT_OUT = frozenset(
         "trove-classifiers",
         # only commands need these
         *("click", "markdown-it-py", "mdurl", "platformdirs", "pygments", "pyyaml"),
-        *("rich", "shellingham", "typer", "uv"),
+        *("rich", "shellingham", "typer"),
         # only new migrations are written with it
         "sqlmodel",
         # only the server process needs this

@@ -11,15 +11,14 @@ from difflib import Match, SequenceMatcher
 from io import BytesIO
 from typing import Protocol
 
-import zstandard
-
 from forge_schema.model.bundles import PIP_HASH, WRITTEN, link_fault
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import counted
+from forge_schema.zstd import ZstdDecompressor, ZstdError, decompressor
 
 BLOCK = tarfile.BLOCKSIZE
 RECORD = tarfile.RECORDSIZE
-FEED = 1 << 10  # a zstd block of 4 bytes can give 128 KiB, so one feed gives 32 MiB at most
+FEED = 1 << 16
 CHUNK = 1 << 18
 MAX_WINDOW = 8 << 20
 MAX_PAX = 4096
@@ -66,9 +65,8 @@ class TarStream:
 
     def __init__(self, files: Iterable[Readable]) -> None:
         self._files = iter(files)
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
         self._file: Readable = BytesIO()
-        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._frame: ZstdDecompressor | None = None
         self._ready = bytearray()
 
     def headers(self) -> Iterator[Header]:
@@ -142,28 +140,29 @@ class TarStream:
         while len(self._ready) < size:
             if self._frame is None and not self._next_file():
                 return False
-            fed = self._file.read(FEED)
-            if not fed:
+            assert self._frame is not None  # noqa: S101 - it was there, or opened just now
+            hungry = self._frame.needs_input
+            fed = self._file.read(FEED) if hungry else b""
+            if hungry and not fed:
                 return False
-            self._feed(fed)
+            self._feed(self._frame, fed)
         return True
 
     def _next_file(self) -> bool:
         file = next(self._files, None)
         if file is None:
             return False
-        self._file, self._frame = file, self._decompressor.decompressobj()
+        self._file, self._frame = file, decompressor(MAX_WINDOW)
         return True
 
-    def _feed(self, fed: bytes) -> None:
-        assert self._frame is not None  # noqa: S101 - the caller has opened it
+    def _feed(self, frame: ZstdDecompressor, fed: bytes) -> None:
         try:
-            self._ready += self._frame.decompress(fed)
-        except zstandard.ZstdError as error:
+            self._ready += frame.decompress(fed, max_length=CHUNK)
+        except ZstdError as error:
             raise BundleRefused(f"the archive is not valid zstd: {error}") from error
-        if not self._frame.eof:
+        if not frame.eof:
             return
-        if self._frame.unused_data or self._file.read(1):
+        if frame.unused_data or self._file.read(1):
             raise BundleRefused("the file has data after the archive")
         self._frame = None
 

@@ -6,7 +6,7 @@ import io
 import tarfile
 from typing import TYPE_CHECKING
 
-import zstandard
+from forge_schema import zstd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,7 +43,7 @@ def tar(
 
 def compressed(data: bytes) -> bytes:
     """Return the archive as one zstd frame with a checksum."""
-    return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(data)
+    return zstd.frame(data)
 
 
 def archive(*members: Member) -> bytes:

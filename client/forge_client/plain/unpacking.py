@@ -24,16 +24,14 @@ def unpacked(chunk: "LogChunk", stored: bytes) -> bytes:
         ClientError: the object is corrupt.
     """
     # Most commands read no log.
-    import zstandard  # noqa: PLC0415
+    from forge_schema.zstd import ZstdError, first_bytes  # noqa: PLC0415
 
     if chunk.bytes > LARGEST_CHUNK:
         raise corrupt(f"the log chunk {chunk.key}")
     try:
-        unpacker = zstandard.ZstdDecompressor(max_window_size=LARGEST_CHUNK)
-        with unpacker.stream_reader(stored) as reader:
-            # One byte more than expected, whatever size the frame declares.
-            data = reader.read(chunk.bytes + 1)
-    except zstandard.ZstdError:
+        # One byte more than expected, so that a longer one differs.
+        data = first_bytes(stored, chunk.bytes + 1, LARGEST_CHUNK)
+    except ZstdError:
         data = b""
     if len(data) != chunk.bytes or hashlib.sha256(data).hexdigest() != chunk.sha256:
         raise corrupt(f"the log chunk {chunk.key}")

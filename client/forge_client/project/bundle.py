@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-import zstandard
 from forge_schema.model.bundles import Segment
 from forge_schema.model.quantities import size_text
+from forge_schema.zstd import CHECKED, ZstdFile
 
 from forge_client import default_paths
 from forge_client.backend import Bundle, Progress
@@ -22,11 +22,10 @@ from forge_client.project.scan import scan
 
 __all__ = ["BundleError", "Listing", "pack", "pack_listing", "scan"]
 
-LEVEL = 3
 LARGEST_FILE = 8**11 - 1  # the limit of a tar header without extensions
 BIGGEST_SHOWN = 5
 # Of what was packed before; a change of the format, or of the level, is another folder's.
-MOST_KEPT, KEPT_IN = 200, f"1-{LEVEL}"
+MOST_KEPT, KEPT_IN = 200, "1-3"
 
 
 def packed_before(listing: Listing) -> Bundle | None:
@@ -82,9 +81,8 @@ def pack_listing(
     with _partial(out) as file:
         digest = _Digest(file)
         with (
-            zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).stream_writer(
-                digest,  # type: ignore[arg-type]  # the stubs ask for a whole IO; write() is used
-                closefd=False,
+            ZstdFile(  # type: ignore[call-overload]  # the stubs ask for close(), which is not called
+                digest, "w", options=CHECKED
             ) as compressed,
             tarfile.open(
                 mode="w|", fileobj=compressed, format=tarfile.PAX_FORMAT, encoding="utf-8"

@@ -8,7 +8,6 @@ import hashlib
 import tarfile
 from pathlib import Path
 
-import zstandard
 from forge_schema.model.bundles import (
     MOST_SEGMENTS,
     SEGMENT_BYTES,
@@ -16,9 +15,10 @@ from forge_schema.model.bundles import (
     SegmentList,
     list_digest,
 )
+from forge_schema.zstd import frame
 
 from forge_client.backend import Bundle, Progress
-from forge_client.project.bundle import LEVEL, add, refuse_too_large
+from forge_client.project.bundle import add, refuse_too_large
 from forge_client.project.listing import BundleEntry, BundleError, Listing
 
 # On average. Where the limit cuts depends on what came before, so few segments should reach it.
@@ -84,7 +84,6 @@ class _Cutter:
         self._folder = folder
         self._pending = bytearray()
         self._written = 0
-        self._compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
         self.segments: list[Segment] = []
 
     def tell(self) -> int:
@@ -108,7 +107,7 @@ class _Cutter:
             self._store(len(self._pending))
 
     def _store(self, size: int) -> None:
-        packed = self._compressor.compress(self._pending[:size])
+        packed = frame(self._pending[:size])
         del self._pending[:size]
         sha256 = hashlib.sha256(packed).hexdigest()
         (self._folder / sha256).write_bytes(packed)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import NamedTuple, Self
 
-import zstandard
 from forge_schema.database.pool import Row
 from forge_schema.model.reading import INTEGER, LARGEST
 from forge_schema.read.jobs import Jobs
 from forge_schema.storage import ObjectMissing, ObjectTooLarge, Store
 from forge_schema.storage.store import small
+from forge_schema.zstd import ZstdError, first_bytes
 
 from forge_functions.errors import Refused
 
@@ -202,18 +202,11 @@ class LogPieces:
             return None
         try:
             packed = small(self._store, row["key"], 2 * LARGEST_CHUNK)
-            data = _unpacked(packed, row["bytes"])
-        except (ObjectMissing, ObjectTooLarge, zstandard.ZstdError):
+            data = first_bytes(packed, row["bytes"] + 1, LARGEST_CHUNK)
+        except (ObjectMissing, ObjectTooLarge, ZstdError):
             return None
         sound = len(data) == row["bytes"] and hashlib.sha256(data).hexdigest() == row["sha256"]
         return data if sound else None
-
-
-def _unpacked(packed: bytes, size: int) -> bytes:
-    """Unpack at most `size` + 1 bytes, whatever size the frame claims."""
-    unpacker = zstandard.ZstdDecompressor(max_window_size=LARGEST_CHUNK)
-    with unpacker.stream_reader(packed) as reader:
-        return reader.read(size + 1)
 
 
 def _chunk(row: Row) -> tuple[int, int, int]:

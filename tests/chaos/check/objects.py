@@ -6,9 +6,9 @@ import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-import zstandard
 from chaos.check.violation import by_hand, by_sql
 from chaos.clients.programs import DAMAGED
+from forge_schema import zstd
 from forge_schema.storage import ObjectMissing
 from forge_schema.storage.manifest import CheckpointUnsound, Manifest
 
@@ -106,7 +106,7 @@ def _fault(store: Store, row: Row) -> str | None:
             return _fault_of_checkpoint(store, content, row)
     except (ObjectMissing, CheckpointUnsound) as error:
         return f"is not whole: {error.message}"
-    data = zstandard.decompress(content) if row["what"] == "chunk" else content
+    data = zstd.decompress(content) if row["what"] == "chunk" else content
     sound = (len(data), hashlib.sha256(data).hexdigest()) == (row["bytes"], row["sha256"])
     return None if sound else f"has {len(data)} bytes, or others than its row says"
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-import zstandard
+from forge_schema import zstd
 from forge_schema.storage import ObjectMissing
 
 if TYPE_CHECKING:
@@ -56,6 +56,6 @@ def _lines(pairs: list[tuple[dict[str, Any], bytes]]) -> Iterator[tuple[object, 
 
 def _text(store: Store, key: str) -> bytes:
     # Another invariant names those that are missing or damaged.
-    with suppress(ObjectMissing, zstandard.ZstdError):
-        return zstandard.decompress(store.get(key))
+    with suppress(ObjectMissing, zstd.ZstdError):
+        return zstd.decompress(store.get(key))
     return b""

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import zstandard
 from forge_client import Client, ClientError, JobFailed, as_completed
 from forge_client.code import differences, fetch, uncommitted
 from forge_client.project.bundle import pack
+from forge_schema import zstd
 from forge_schema.model.reading import BEGINNING
 from forge_schema.model.states import Reason
 from forge_schema.storage import open_store
@@ -230,8 +230,8 @@ def test_the_log_of_all_attempts_is_one(
     assert last.place > BEGINNING
 
 
-@pytest.mark.parametrize("spoilt", [b"", b"no zstd", zstandard.compress(b"same length!"),
-                                    zstandard.compress(b"much longer than it was")])  # fmt: skip
+@pytest.mark.parametrize("spoilt", [b"", b"no zstd", zstd.compress(b"same length!"),
+                                    zstd.compress(b"much longer than it was")])  # fmt: skip
 def test_an_altered_log_chunk_is_told_and_not_shown(
     client: Client, rig: Rig, store_url: str, project: Path, spoilt: bytes
 ) -> None:

@@ -11,8 +11,8 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-import zstandard
 from forge_functions.dashboard import log_pieces
+from forge_schema import zstd
 from forge_schema.model.attempt_records import (
     ArtifactRecord,
     CheckpointRecord,
@@ -56,7 +56,7 @@ class Output:
     def stored(self, data: bytes) -> LogChunkRecord:
         """Store a chunk and return its row, which is not written yet."""
         key = self.keys.log_chunk(self.number)
-        self.api.services.store.put(key, zstandard.compress(data))
+        self.api.services.store.put(key, zstd.compress(data))
         digest = hashlib.sha256(data).hexdigest()
         chunk = LogChunkRecord(self.number, key, self.start, len(data), digest)
         self.number, self.start = self.number + 1, self.start + len(data)

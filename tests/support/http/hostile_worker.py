@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import zstandard
+from forge_schema import zstd
 from forge_schema.model.lease import Fence
 from forge_schema.storage.keys import AttemptKeys
 from support.http.http_worker import good, held, raw_worker
@@ -83,7 +83,7 @@ class HostileWorker:
     ) -> None:
         """Store a chunk of its log, or something else in its place, and record it."""
         key = self.keys.log_chunk(number)
-        self.put(key, zstandard.compress(content) if stored is None else stored)
+        self.put(key, zstd.compress(content) if stored is None else stored)
         told = {"number": number, "key": key, "start": 0, "bytes": len(content)}
         digest = hashlib.sha256(content).hexdigest()
         good(self.say("log-chunks", **{**told, "sha256": digest, **lies}))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Self
 from uuid import UUID, uuid4
 
 import stamina
-import zstandard
 from chaos.evidence.witness import install
+from forge_schema import zstd
 from forge_schema.database.pool import Database
 from forge_schema.model.attempt_records import ArtifactRecord, LogChunkRecord
 from forge_schema.model.lease import End, Grant
@@ -61,7 +61,7 @@ class Member:
         """Store a chunk of log and an artifact, and index both."""
         keys, data = AttemptKeys(grant.fence.job_id, grant.attempt, grant.fence.mark), SAID
         digest = hashlib.sha256(data).hexdigest()
-        self.store.put(keys.log_chunk(0), zstandard.compress(data))
+        self.store.put(keys.log_chunk(0), zstd.compress(data))
         self.store.put(keys.artifact("mark"), data)
         chunk = LogChunkRecord(0, keys.log_chunk(0), 0, len(data), digest)
         self.records.add_log_chunk(grant.fence, chunk)

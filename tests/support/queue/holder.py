@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-import zstandard
+from forge_schema import zstd
 from forge_schema.model.attempt_records import ArtifactRecord, LogChunkRecord
 from forge_schema.model.states import Reason
 from forge_schema.storage import keys, open_store
@@ -30,7 +30,7 @@ class Holder:
 
     def write(self, data: bytes) -> str:
         key = self._keys.log_chunk(self._number)
-        self._store.put(key, zstandard.compress(data))
+        self._store.put(key, zstd.compress(data))
         digest = hashlib.sha256(data).hexdigest()
         chunk = LogChunkRecord(self._number, key, self._start, len(data), digest)
         assert self._rig.records.add_log_chunk(self.grant.fence, chunk)

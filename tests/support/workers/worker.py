@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import zstandard
 from forge_client.project.bundle import pack
+from forge_schema import zstd
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.spec import JobSpec, Resources
 from forge_schema.model.states import State
@@ -194,7 +194,7 @@ class Bed:
         pieces = []
         place: dict[int, int] = {}
         for chunk in self._log_chunks(job_id, attempt):
-            piece = zstandard.decompress(self.store.get(chunk["key"]))
+            piece = zstd.decompress(self.store.get(chunk["key"]))
             assert hashlib.sha256(piece).hexdigest() == chunk["sha256"]
             assert (len(piece), place.get(chunk["token"], 0)) == (chunk["bytes"], chunk["start"])
             place[chunk["token"]] = chunk["start"] + chunk["bytes"]

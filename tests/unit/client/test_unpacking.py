@@ -8,12 +8,12 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, cast
 
 import pytest
-import zstandard
 from forge_client import downloads
 from forge_client.downloads import put_together, whole_folder, write_whole
 from forge_client.errors import ClientError
 from forge_client.plain.unpacking import unpacked
 from forge_functions.dashboard.log_pieces import LogPieces
+from forge_schema import zstd
 from forge_schema.model.bundles import folded_name
 from forge_schema.model.stored import Artifact, ArtifactChunk, LogChunk
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LARGE = 64 << 20
 # A few kB that truthfully state their large unpacked size.
-PACKED = zstandard.compress(bytes(LARGE))
+PACKED = zstd.compress(bytes(LARGE))
 SAID = {"token": 1, "number": 0, "key": "k", "start": 0, "bytes": 10, "sha256": "0" * 64}
 
 
@@ -62,8 +62,8 @@ def test_a_page_unpacks_no_more_than_a_chunk_is_said_to_have(peak: Callable[[], 
     assert peak() < LARGE / 4
     data = b"line\n" * 1000
     good = {**SAID, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    assert by_page(zstandard.compress(data), good) == data
-    assert by_page(zstandard.compress(data)[:-3], good) is None
+    assert by_page(zstd.compress(data), good) == data
+    assert by_page(zstd.compress(data)[:-3], good) is None
 
 
 def test_a_command_unpacks_no_more_than_a_chunk_is_said_to_have(peak: Callable[[], int]) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
-import zstandard
 from forge_client.project import segments
 from forge_client.project.bundle import scan
 from forge_client.project.segments import pack_segments
 from forge_functions.dashboard.routes.runs import code_diff as page
+from forge_schema import zstd
 from forge_schema.code import TooDifferent, differences
 from forge_schema.model.bundles import SegmentList
 from forge_schema.storage import keys, open_store
@@ -36,7 +36,7 @@ def bundle(**files: bytes) -> bytes:
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
-    return zstandard.compress(packed.getvalue())
+    return zstd.compress(packed.getvalue())
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_a_page_has_a_part_of_a_long_diff(told: Telling, monkeypatch: pytest.Mon
     assert told(bundle(), bundle(a=b"x" * 999)).files[0].lines[3] == f"+{'x' * 399}…"
 
 
-@pytest.mark.parametrize("damaged", [b"{}", zstandard.compress(b"no tar"), bundle(a=b"1")[:-9]])
+@pytest.mark.parametrize("damaged", [b"{}", zstd.compress(b"no tar"), bundle(a=b"1")[:-9]])
 def test_what_is_no_bundle_is_said(told: Telling, damaged: bytes) -> None:
     assert told(bundle(a=b"1"), damaged) == page.CodeDiff(unread=True)
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
-import zstandard
+from forge_schema import zstd
 from forge_schema.storage.store import StoreUnreachable
 from forge_worker.attempt.attempt import Redactor
 from forge_worker.job_io import logs
@@ -70,7 +70,7 @@ class Doors:
         assert [row.start for row in rows] == [
             sum(row.bytes for row in rows[:n]) for n in range(len(rows))
         ]
-        return b"".join(zstandard.decompress(self.store.get(row.key)) for row in rows)
+        return b"".join(zstd.decompress(self.store.get(row.key)) for row in rows)
 
 
 def shipper(attempt: LiveAttempt, doors: Doors) -> LogShipper:

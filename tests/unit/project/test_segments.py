@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import zstandard
 from forge_client.project import segments
 from forge_client.project.bundle import BundleError, scan
 from forge_client.project.segments import pack_segments
+from forge_schema import zstd
 from forge_schema.model.bundles import SegmentList, list_digest, segments_in
 from forge_worker.prepare.bundle import ArchiveLimits, extract_files
 from hypothesis import assume, given, reject, settings
@@ -71,7 +71,7 @@ def test_a_segment_is_named_by_its_sha256_and_the_bundle_by_their_list(project: 
     for one in bundle.segments:
         assert hashlib.sha256(content[one.sha256]).hexdigest() == one.sha256
         assert len(content[one.sha256]) == one.bytes
-        assert len(zstandard.decompress(content[one.sha256])) <= MOST
+        assert len(zstd.decompress(content[one.sha256])) <= MOST
     listed = SegmentList(segments=list(bundle.segments)).dumped()
     assert bundle.digest == list_digest(listed) != hashlib.sha256(listed).hexdigest()
     assert segments_in(listed, bundle.digest) == bundle.segments

@@ -8,8 +8,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-import zstandard
 from forge_client import ClientError, code
+from forge_schema import zstd
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ class Stored:
         with tarfile.open(fileobj=packed, mode="w") as tar:
             for entry in entries:
                 tar.addfile(entry, io.BytesIO(b"x" * entry.size))
-        self.data = zstandard.compress(packed.getvalue())
+        self.data = zstd.compress(packed.getvalue())
         self.digest = sha256(self.data).hexdigest()
 
     def fetch_code(self, _job_id: int, _digest: str, to: Path) -> None:

@@ -8,8 +8,8 @@ from io import BufferedRandom
 from threading import Lock
 from typing import BinaryIO
 
-import zstandard
 from forge_schema.model.attempt_records import LogChunkRecord
+from forge_schema.zstd import compress
 
 from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.loop import Loop
@@ -85,7 +85,7 @@ class LogShipper(Loop):
         self._promised = len(piece)
         self._cursors.keep(log_promised=len(piece))
         key = self._attempt.keys.log_chunk(self._number)
-        self._store.put(key, zstandard.compress(piece))
+        self._store.put(key, compress(piece))
         digest = hashlib.sha256(piece).hexdigest()
         chunk = LogChunkRecord(self._number, key, self._start, len(piece), digest)
         if not self._gateway.record(self._attempt.fence, chunk):

@@ -14,7 +14,6 @@ from io import BytesIO
 from itertools import islice
 from time import monotonic
 
-import zstandard
 from forge_schema.code import (
     BLOCK,
     BundleRefused,
@@ -27,6 +26,7 @@ from forge_schema.code import (
 )
 from forge_schema.model.bundles import MOST_LIST_BYTES, segments_in
 from forge_schema.storage import Store, StoreError, keys
+from forge_schema.zstd import frame
 
 # Of each bundle: as it is stored, unpacked, and its text that is kept in memory, in all and a file.
 PACKED, UNPACKED, KEPT, FILE = 32 << 20, 64 << 20, 8 << 20, 256 << 10
@@ -35,7 +35,7 @@ ENTRIES = 5000
 FILES, LINES, WIDTH = 50, 2000, 400
 PATIENCE_S = 2.0
 # What ends an archive, which a segment of one lacks.
-END = zstandard.compress(bytes(2 * BLOCK))
+END = frame(bytes(2 * BLOCK))
 
 
 class TooLarge(Exception):
