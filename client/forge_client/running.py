@@ -9,10 +9,10 @@ import json
 import os
 import time
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 from forge_schema.model.quantities import names_text
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from forge_client import default_paths, own_files
 from forge_client.errors import ClientError
@@ -21,28 +21,42 @@ FILE = "connection.json"
 SHOWN = 5
 # How long after a change of the latest commands say so, in seconds.
 TOLD_S = 3600.0
+# How long a command waits for workers to load, and between two looks.
+LOADING_S, LOOK_S = 30.0, 0.02
 
 
-class Running(BaseModel):
-    """A `forge up`: its folder, its process, its addresses, and the token for its server."""
+@dataclass(frozen=True)
+class Running:
+    """A `forge up`: its folder, its process, its addresses, and the token for its server.
 
-    model_config = ConfigDict(frozen=True)
+    `loading` means that its workers are not there yet, and that its server lets callers wait.
+    """
 
     dir: Path
     pid: int
     database_url: str
     store_url: str
-    url: str = ""
-    token: str = Field(default="", repr=False)
     version: str
+    url: str = ""
+    token: str = field(default="", repr=False)
+    loading: bool = False
 
     def announce(self) -> None:
-        """Write the file, readable only by this user, and make this the latest `forge up`."""
-        own_files.replace(self.dir / FILE, self.model_dump_json(indent=2))
+        """Write the file, and make this the latest `forge up`."""
+        self.write()
         default_paths.ups().mkdir(parents=True, exist_ok=True)
         document = {"dir": str(self.dir), "at": time.time_ns()}
         own_files.replace(_listed(self.dir), json.dumps(document))
         own_files.replace(default_paths.pointer(), json.dumps({"dir": str(self.dir)}))
+
+    def loaded(self) -> None:
+        """Say in the file that everything is there."""
+        replace(self, loading=False).write()
+
+    def write(self) -> None:
+        """Write the file, readable only by this user."""
+        document = {**asdict(self), "dir": str(self.dir)}
+        own_files.replace(self.dir / FILE, json.dumps(document, indent=2))
 
     def withdraw(self) -> None:
         """Remove the file; if this is the latest, the one that started before takes its place."""
@@ -65,14 +79,45 @@ def find(folder: Path | None = None) -> Running:
     """
     folder = latest_dir() if folder is None else folder.absolute()
     try:
-        return Running.model_validate_json((folder / FILE).read_text(encoding="utf-8"))
-    except (OSError, ValidationError) as error:
+        return read(folder)
+    except (OSError, ValueError) as error:
         raise ClientError(
             f"no `forge up` is running in {folder}, and no server or database is named",
             hint="start `forge up` in another terminal, or set FORGE_URL and FORGE_API_KEY, or"
             " FORGE_DATABASE_URL and FORGE_STORE_URL",
             code="not_running",
         ) from error
+
+
+def find_loaded(folder: Path | None = None) -> Running:
+    """Return what `find` does, once the workers are there if it has only begun.
+
+    Raises:
+        ClientError: none is running there.
+    """
+    deadline = time.monotonic() + LOADING_S
+    up = find(folder)
+    while up.loading and _lives(up) and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+        up = find(folder)
+    return up
+
+
+def read(folder: Path) -> Running:
+    """Return what the file of a folder says.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it says something else.
+    """
+    document = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    try:
+        known = {
+            each.name: document[each.name] for each in fields(Running) if each.name in document
+        }
+        return Running(**{**known, "dir": Path(known["dir"]), "pid": int(known["pid"])})
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{FILE} of {folder} is something else") from error
 
 
 def latest_dir() -> Path:
@@ -111,11 +156,19 @@ def note() -> str:
 
 def _alive(folder: Path) -> Running | None:
     with suppress(OSError, ValueError):
-        running = Running.model_validate_json((folder / FILE).read_text(encoding="utf-8"))
-        with suppress(PermissionError):  # It runs, as somebody else.
-            os.kill(running.pid, 0)
-        return running
+        running = read(folder)
+        return running if _lives(running) else None
     return None
+
+
+def _lives(running: Running) -> bool:
+    try:
+        os.kill(running.pid, 0)
+    except PermissionError:  # It runs, as somebody else.
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _listed(folder: Path) -> Path:

@@ -118,7 +118,7 @@ class Settings(BaseModel):
         # What it needs is of no use to those who have a server.
         from forge_client import running  # noqa: PLC0415
 
-        up = running.find(self.dir)
+        up = running.find_loaded(self.dir)
         store_url = self.store_url or up.store_url
         return QueueConnection(up.database_url, store_url, up.dir, up.url or None)
 

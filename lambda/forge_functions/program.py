@@ -30,7 +30,7 @@ is on by default, use --no-…. Times are in seconds.
 """
 GROUPS = {
     "The queue": ("database_url", "store_url", "server_secret"),
-    "The address": ("host", "port", "public_url", "tls_cert", "tls_key"),
+    "The address": ("host", "port", "socket_fd", "public_url", "tls_cert", "tls_key"),
     "Callers": ("caller_rate", "body_limit_bytes", "long_poll_s", "url_lasts_s", "token_lasts_s",
                 "session_lasts_s", "up_token"),
     "Workers": ("heartbeat_s", "lease_ttl_s", "enrol_issuer", "enrol_audience", "enrol_accounts"),

@@ -132,7 +132,7 @@ def serve(settings: FunctionsSettings) -> None:
             "tls_missing",
             note="tokens cross the network unencrypted; give --tls-cert, or use a proxy with TLS",
         )
-    with listening_on(settings.host, settings.port) as listening:
+    with listening_socket(settings) as listening:
         Thread(target=keep_noting, args=[services], name="presence", daemon=True).start()
         run(HttpServer(config, services), listening)
     services.close()
@@ -174,14 +174,18 @@ def run(server: HttpServer, listening: socket.socket) -> None:
     server.run([listening])
 
 
-def listening_on(host: str, port: int) -> socket.socket:
-    """Return a socket that listens.
+def listening_socket(settings: FunctionsSettings) -> socket.socket:
+    """Return a socket that listens, inherited or a new one.
 
     Raises:
-        OSError: the address is not this machine's, or is in use.
+        OSError: the address is not this machine's, or is in use; what was inherited is no socket.
     """
+    host, port, inherited = settings.host, settings.port, settings.socket_fd
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    if inherited is not None:
+        listening = socket.socket(fileno=inherited)
+    else:
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
     # asyncio does this only for sockets that it creates; without it, every answer but the first on
     # a connection takes 40 ms longer.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -147,6 +147,9 @@ class FunctionsSettings(ServerSettings):
 
     host: str = Field("127.0.0.1", description="the address to listen on")
     port: int = Field(8900, ge=0, le=65535, description="its port; 0 chooses any")
+    socket_fd: int | None = Field(
+        None, ge=0, description="the descriptor of an inherited socket that listens there already"
+    )
     tls_cert: str | None = Field(None, description="the certificate chain, PEM; enables TLS")
     tls_key: str | None = Field(None, description="its key, PEM, unless it is in the chain's file")
 

@@ -23,7 +23,7 @@ from forge_client.up.postgres import Postgres, require_usable
 FILE = "lock"
 # struct flock of fcntl(2): kind, whence, start, length, process.
 FLOCK = struct.Struct("hhqqi0q")
-LOOK_S = 0.05
+LOOK_S, BEGUN_LOOK_S = 0.05, 0.01
 START_S = 180.0
 STOP_S = 180.0
 CHILD_STOP_S = 120.0
@@ -125,7 +125,7 @@ def await_up(plan: UpOptions, child: int) -> Running:
         with suppress(ClientError):
             if (begun := running.find(plan.dir)).pid == child:
                 return begun
-        time.sleep(LOOK_S)
+        time.sleep(BEGUN_LOOK_S)
     os.kill(child, signal.SIGTERM)
     raise _not_up(_log(plan), ExitCode.FAILED)
 

@@ -5,6 +5,7 @@ import pwd
 import struct
 from contextlib import suppress
 from pathlib import Path
+from stat import S_ISLNK
 
 ATTRIBUTE = "system.posix_acl_access"
 VERSION = 2
@@ -53,9 +54,9 @@ def let_pass(user: pwd.struct_passwd, path: Path) -> None:
 def let_read(folder: Path) -> None:
     """Let everybody read the contents of a folder, as a umask of 022 would have."""
     for path in (folder, *folder.rglob("*")):
-        if path.is_symlink():
+        mode = path.lstat().st_mode
+        if S_ISLNK(mode):
             continue
-        mode = path.stat().st_mode
         wanted = mode | 0o444 | (0o111 if mode & 0o100 else 0)
         if wanted != mode:
             path.chmod(wanted)

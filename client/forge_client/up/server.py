@@ -4,25 +4,27 @@ import os
 import secrets
 import signal
 import socket
-import time
+from contextlib import suppress
 from pathlib import Path
 
 from forge_schema.model.quantities import duration_text
 
 from forge_client.errors import ClientError
-from forge_client.up.child_process import ChildProcess, StopSignals
+from forge_client.up.child_process import ChildProcess
 from forge_client.up.workers import Say
 
 MODULE = "forge_functions.server"
 HOST = "127.0.0.1"
 PORT = 8900
-READY_S = 20.0
-LOOK_S = 0.05
+# Of connections that wait for it.
+BACKLOG = 2048
 STOP_S = 10.0
 
 
 class UpServer:
     """Keeps its port and its secret in the folder, so that signed URLs stay valid.
+
+    It gets a socket that listens already: who connects before it has loaded waits for it.
 
     Args:
         folder: the folder of the `forge up`.
@@ -37,25 +39,32 @@ class UpServer:
         self._folder = folder / "server"
         self._folder.mkdir(mode=0o700, exist_ok=True)
         if port and _taken(port):
-            raise ClientError(
-                f"something else already answers on port {port} of this machine",
-                hint="use another --port, or omit it to get a free one",
-                code="port_taken",
-            )
+            raise _port_taken(port)
         self._port = port or 0
         self._say = say
         self._log = folder / "logs" / "server.log"
         self._child: ChildProcess | None = None
+        self._listening: socket.socket | None = None
         # For the commands of whoever can read where it is announced, and can reach the database.
         self.token = secrets.token_hex(32)
 
     @property
     def url(self) -> str:
-        """Its URL on this machine, available once it has started."""
+        """Its URL on this machine, available once there is a socket."""
         return f"http://{HOST}:{self._port}"
 
+    def listen(self) -> None:
+        """Open its socket.
+
+        Raises:
+            ClientError: the port is in use.
+        """
+        self._listening = self._socket()
+        self._port = self._listening.getsockname()[1]
+        _keep(self._folder / "port", str(self._port))
+
     def load(self, database_url: str, store_url: str) -> None:
-        """Have it load now, so that it starts quickly once there is a database."""
+        """Have it load now, with the socket, so that it starts quickly once there is a database."""
         self._log.parent.mkdir(exist_ok=True)
         env = {
             "FORGE_DATABASE_URL": database_url,
@@ -63,26 +72,21 @@ class UpServer:
             "FORGE_SERVER_SECRET": self._secret(),
             "FORGE_UP_TOKEN": self.token,
             "FORGE_HOST": HOST,
+            "FORGE_PORT": str(self._port),
         }
         self._child = ChildProcess("server", MODULE, self._folder, self._log, env)
-        self._child.load()
+        if self._listening:
+            # Only this process has it then; after a crash, another opens one of its own.
+            with self._listening as listening:
+                env["FORGE_SOCKET_FD"] = str(listening.fileno())
+                self._child.load()
 
     def start(self) -> None:
         """Start the loaded server without waiting for it."""
         if self._child is None:
             return
-        # Not earlier: a port that is free now may be in use by the time everything is loaded.
-        self._port = self._port or self._usual_port()
-        _keep(self._folder / "port", str(self._port))
-        self._child.env["FORGE_PORT"] = str(self._port)
         self._child.start()
-
-    def await_ready(self, asked: StopSignals) -> None:
-        """Wait until it accepts connections, has died, or time is up."""
-        deadline = time.monotonic() + READY_S
-        while self._child and self._child.alive and time.monotonic() < deadline:
-            if _taken(self._port) or asked.wait(LOOK_S):
-                return
+        self._child.env.pop("FORGE_SOCKET_FD", None)
 
     def look_after(self) -> None:
         """Restart it if it has died."""
@@ -103,10 +107,14 @@ class UpServer:
             self._child.wait(STOP_S)
         self._child.forget()
 
-    def _usual_port(self) -> int:
+    def _socket(self) -> socket.socket:
         had = _kept(self._folder / "port")
-        wished = [int(had)] if had.isdecimal() else []
-        return next((port for port in (*wished, PORT) if not _taken(port)), _free())
+        usual = (*([int(had)] if had.isdecimal() else []), PORT, 0)
+        for port in (self._port,) if self._port else usual:
+            with suppress(OSError):
+                if not (port and _taken(port)):
+                    return socket.create_server((HOST, port), backlog=BACKLOG)
+        raise _port_taken(self._port)
 
     def _secret(self) -> str:
         kept = self._folder / "secret"
@@ -115,17 +123,18 @@ class UpServer:
         return _kept(kept)
 
 
+def _port_taken(port: int) -> ClientError:
+    return ClientError(
+        f"something else already answers on port {port} of this machine",
+        hint="use another --port, or omit it to get a free one",
+        code="port_taken",
+    )
+
+
 def _taken(port: int) -> bool:
     with socket.socket() as knocking:
         knocking.settimeout(1)
         return knocking.connect_ex((HOST, port)) == 0
-
-
-def _free() -> int:
-    with socket.socket() as place:
-        place.bind((HOST, 0))
-        port: int = place.getsockname()[1]
-        return port
 
 
 def _kept(path: Path) -> str:

@@ -16,7 +16,6 @@ import psutil
 
 from forge_client.errors import ClientError
 from forge_client.running import FILE, Running
-from forge_client.settings import QueueConnection
 from forge_client.up.child_process import ChildProcess, StopSignals
 from forge_client.up.detached import UpOptions, kill_children, locked
 from forge_client.up.folder_access import STORE, close
@@ -39,7 +38,8 @@ def up(plan: UpOptions, say: Say, ready: Callable[[Running], None]) -> None:
     Args:
         plan: what to start.
         say: called with a line for each step.
-        ready: called once everything is up, with the addresses.
+        ready: called once the database is up, with the addresses; what else there is loads then,
+            and commands wait for it.
 
     Raises:
         ClientError: another `forge up` is using the folder, or something does not start.
@@ -55,11 +55,15 @@ def up(plan: UpOptions, say: Say, ready: Callable[[Running], None]) -> None:
 
 def _serve(plan: UpOptions, asked: StopSignals, say: Say, ready: Callable[[Running], None]) -> None:
     server = UpServer(plan.dir, port=plan.port, say=say)
-    with _postgres(plan.dir, say) as postgres:
-        running = _running(plan.dir, postgres)
+    server.listen()
+    with _postgres(plan.dir, say) as postgres, _withdrawn(plan, postgres, server) as running:
+        # A new one takes as long as everything else does, an existing one a tenth of that.
+        fresh = postgres.fresh
+        if not fresh:
+            _begin(postgres, running, ready)
         workers = _workers(plan, running)
         with _backend(running) as backend:
-            # They load while the database starts. There are no threads or connections before this.
+            # There are no threads or connections before this.
             gc.freeze()
             server.load(running.database_url, running.store_url)
             for worker in workers:
@@ -67,15 +71,12 @@ def _serve(plan: UpOptions, asked: StopSignals, say: Say, ready: Callable[[Runni
             group = Workers(workers, backend, say)
             upkeep = Upkeep(server, postgres, say)
             try:
-                _start_database(postgres)
-                server.start()
-                running = running.model_copy(update={"url": server.url, "token": server.token})
-                for worker in workers:
-                    worker.env["FORGE_EXEC_URL"] = server.url
+                if fresh:
+                    _begin(postgres, running, ready)
+                # Whoever asks the server meanwhile waits until it can say which workers there are.
                 group.start(asked)
-                server.await_ready(asked)
-                running.announce()
-                ready(running)
+                server.start()
+                running.loaded()
                 while not asked.wait(LOOK_S):
                     group.look_after()
                     upkeep()
@@ -83,7 +84,33 @@ def _serve(plan: UpOptions, asked: StopSignals, say: Say, ready: Callable[[Runni
                 # Jobs can be inspected and cancelled until the last one has ended.
                 group.stop(asked, upkeep)
                 server.stop()
-                running.withdraw()
+
+
+@contextmanager
+def _withdrawn(plan: UpOptions, postgres: Postgres, server: UpServer) -> Iterator[Running]:
+    """Yield what is to be announced, and withdraw it at the end."""
+    (plan.dir / STORE).mkdir(exist_ok=True)
+    running = Running(
+        dir=plan.dir,
+        pid=os.getpid(),
+        database_url=postgres.url,
+        store_url=(plan.dir / STORE).as_uri(),
+        version=version("forge-queue"),
+        url=server.url,
+        token=server.token,
+        loading=True,
+    )
+    try:
+        yield running
+    finally:
+        running.withdraw()
+
+
+def _begin(postgres: Postgres, running: Running, ready: Callable[[Running], None]) -> None:
+    """Start the database, and say so: commands wait for the rest."""
+    _start_database(postgres)
+    running.announce()
+    ready(running)
 
 
 @contextmanager
@@ -99,6 +126,7 @@ def _postgres(folder: Path, say: Say) -> Iterator[Postgres]:
 
 def _backend(running: Running) -> "DirectBackend":
     from forge_client.direct.backend import DirectBackend  # noqa: PLC0415 - slow
+    from forge_client.settings import QueueConnection  # noqa: PLC0415 - slow
 
     connection = QueueConnection(running.database_url, running.store_url, running.dir)
     return DirectBackend(connection, owner="up")
@@ -122,17 +150,6 @@ def _start_database(postgres: Postgres) -> None:
                 upgrade(postgres.url)
 
 
-def _running(folder: Path, postgres: Postgres) -> Running:
-    (folder / STORE).mkdir(exist_ok=True)
-    return Running(
-        dir=folder,
-        pid=os.getpid(),
-        database_url=postgres.url,
-        store_url=(folder / "store").as_uri(),
-        version=version("forge-queue"),
-    )
-
-
 def _workers(plan: UpOptions, running: Running) -> list[ChildProcess]:
     logs = plan.dir / "logs"
     logs.mkdir(exist_ok=True)
@@ -154,6 +171,7 @@ def _worker(name: str, plan: UpOptions, running: Running) -> ChildProcess:
         # The user's environment may name a server, but a worker has only one way to the queue.
         "FORGE_URL": "",
         "FORGE_STORE_URL": running.store_url,
+        "FORGE_EXEC_URL": running.url,
         "FORGE_WORKER_DIR": str(folder),
         "FORGE_WORKER_NAME": name,
         "FORGE_LOCAL": "true",

@@ -340,6 +340,10 @@ def test_detached_it_is_found_from_anywhere_and_ended_by_down(down: Command, pro
     try:
         assert started.returncode == 0, started.stderr
         assert "Forge is up" in started.stderr
+        # What is asked at once waits for the server and the worker, which load meanwhile.
+        url = json.loads(Path(folder, "connection.json").read_text())["url"]
+        assert httpx.get(f"{url}/health", timeout=START_S).status_code == 200
+        assert [worker["status"] for worker in answer(down, "worker", "list")] == ["idle"]
         done = down("submit", project, "--wait", "--", "python", "train.py")
         assert done.stdout == "hello\n"
         again = down("up", "--detach", "--dir", folder)

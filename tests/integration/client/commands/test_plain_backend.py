@@ -157,8 +157,7 @@ def test_the_user_of_a_forge_up_needs_no_key(rig: Rig, store_url: str, tmp_path:
     rig.submit(owner="bob")
     with served(settings) as url:
         told = {"dir": tmp_path, "pid": 1, "database_url": rig.url, "store_url": store_url}
-        running = Running.model_validate({**told, "url": url, "token": TOKEN, "version": "1"})
-        (tmp_path / "connection.json").write_text(running.model_dump_json())
+        Running(**told, url=url, token=TOKEN, version="1").write()
         with PlainBackend(of_up(str(tmp_path), "ann"), nobody) as backend:
             assert (backend.me().owner, backend.me().actor) == ("ann", "user:ann")
             assert [job.owner for job in backend.jobs()] == ["bob"]

@@ -113,6 +113,7 @@ def test_a_folder_too_deep_for_a_socket_works_and_leaves_nothing_behind(tmp_path
         assert Path(again).exists()
     finally:
         second.stop()
+        first.stop()
     assert not Path(again).exists()
 
 
