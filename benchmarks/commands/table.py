@@ -20,6 +20,7 @@ COMMANDS = {
     "show -o json": (("show", "1", "-o", "json"), {}),
     "logs -f": (("logs", "-f", "1"), {}),
     "cancel": (("cancel",), {}),
+    "report show": (("report", "show", "sla"), {}),
     "submit": (("submit", ".", "--", "true"), {}),
     "--help": (("--help",), {}),
     "--version": (("--version",), {}),

@@ -10,7 +10,7 @@ from os.path import dirname, join
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from forge_schema.model import reading
-from forge_schema.model.reading import FILES, LogPlaces, id_of
+from forge_schema.model.reading import FILES, LogPlaces, id_of, report_rows
 from forge_schema.model.states import StateWord
 
 from forge_client.plain.place import ServerPlace, refuse_proxied
@@ -32,7 +32,7 @@ another one; `own` is the client's owner by default. A record has `fields`, each
 Packed: TypeAlias = Any
 """A `project.bundle.Bundle`, which stands above."""
 
-BUNDLES = "/api/v1/bundles"
+BUNDLES, REPORTS = "/api/v1/bundles", "/api/v1/reports"
 # In bytes; a larger one is not read into memory as a whole.
 LARGEST_BUNDLE = 8 << 20
 # Besides `NotPlain`: the answer is not what this version of Forge knows.
@@ -162,6 +162,12 @@ class PlainVerbs(LogPlaces):
         if len(rows) >= FILES:
             raise NotPlain("there are more pages")
         return rows
+
+    def report(
+        self, name: str, *, since: str | None, by: Sequence[str], count: int
+    ) -> list[dict[str, Any]]:
+        asked = {"since": since, "by": ",".join(by) or None, "count": count}
+        return report_rows(self._wire.json("GET", f"{REPORTS}/{quoted(name)}", asked)["items"])
 
     def has_bundle(self, bundle: Packed) -> bool:
         return bool(self._offer(bundle)["stored"])

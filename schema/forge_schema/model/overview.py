@@ -1,13 +1,13 @@
 """The overview of jobs, workers and sweeper, and the rows of reports."""
 
-from collections.abc import Mapping
-from datetime import date, datetime
+from datetime import datetime
 from typing import Any
 
 from pydantic import Field
 
 from forge_schema.compatibility.minutes import CountsDead
 from forge_schema.model.fields import Answer, Open, Record, ShownCounts
+from forge_schema.model.reading import report_rows
 from forge_schema.model.states import (
     Asked,
     Command,
@@ -16,8 +16,6 @@ from forge_schema.model.states import (
     WorkerKind,
     WorkerStatus,
 )
-
-TIME_COLUMNS = ("at", "since")
 
 
 class Oldest(Record):
@@ -141,21 +139,4 @@ class ReportRows(Answer):
 
     def value(self) -> list[dict[str, Any]]:
         """Return the rows, with times parsed: `day`, `at`, `since` and names ending in `_at`."""
-        return [_typed_row(row) for row in self.items]
-
-
-def _typed_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _typed(name, value) for name, value in row.items()}
-
-
-def _typed(name: str, value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        if name == "day":
-            return date.fromisoformat(value)
-        if name in TIME_COLUMNS or name.endswith("_at"):
-            return datetime.fromisoformat(value)
-    except ValueError:
-        return value
-    return value
+        return report_rows(self.items)

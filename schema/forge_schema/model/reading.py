@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 from forge_schema.model.states import Phase, StateWord
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from forge_schema.model.job import Event
     from forge_schema.model.stored import LogChunk
 
@@ -213,6 +212,26 @@ def files_and_links(stored: Sequence[Any]) -> str:
     return f"{files} and {counted(links, 'link')}" if links else files
 
 
+def report_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of a report with their times parsed."""
+    return [{name: _typed(name, value) for name, value in row.items()} for row in rows]
+
+
+def _typed(name: str, value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        if name == "day":
+            return date.fromisoformat(value)
+        if name in TIME_COLUMNS or name.endswith("_at"):
+            return datetime.fromisoformat(value)
+    except ValueError:
+        return value
+    return value
+
+
+# Of a report, besides `day` and names ending in `_at`.
+TIME_COLUMNS = ("at", "since")
 # How far back a report goes that would read the whole history, unless one says it: those that are
 # summed up by day, and groups of all but those that show the current state.
 REPORT_SINCE = "7d"

@@ -1,44 +1,17 @@
 """`forge report`: the reporting views."""
 
-import json
-import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
-from enum import StrEnum
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated
 
 import typer
-from forge_schema.model.quantities import counted, names_text
-from forge_schema.model.reading import REPORT_SINCE, REPORTS_ABOUT, REPORTS_NOW, REPORTS_OF_DAYS
-from forge_schema.tables import numeric, write_csv
 
 from forge_client.cli.options.command_line import VerbNames
 from forge_client.cli.options.names import reports
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Column, Format, brief, inline, plain
-from forge_client.connection import require_extra
+from forge_client.cli.show.report_rows import ReportFormat, Wanted, list_names, show_report
 from forge_client.errors import ClientError
 
 app = typer.Typer(cls=VerbNames, help="Reports: SQL views of jobs, cost, waiting, losses.")
-Row = Mapping[str, Any]
-MOST, ON_SCREEN = 1000, 25
-ALL = "all"
-# Columns that are always shown, names of hidden ones to list, and digits of a digest.
-FIRST, SHOWN, DIGITS = 3, 6, 12
-DIGEST = re.compile(r"[0-9a-f]{64}")
-
-
-class ReportFormat(StrEnum):
-    """How to print a report."""
-
-    TABLE = "table"
-    JSON = "json"
-    JSONL = "jsonl"
-    CSV = "csv"
-    PARQUET = "parquet"
-
 
 Form = Annotated[
     ReportFormat,
@@ -100,92 +73,6 @@ def show(
         )
     with backend_of(context) as backend:
         if name is None:
-            names = backend.reports()
-            _show([{"report": it, "about": REPORTS_ABOUT.get(it, "")} for it in names], form)
-            return
-        on_screen = form is ReportFormat.TABLE and sys.stdout.isatty()
-        most = count or (ON_SCREEN if on_screen else MOST)
-        bound = _bound(name, since, grouped=bool(by))
-        rows = backend.report(name, since=bound, by=_columns(by), count=most)
-    _show(rows, form)
-    all_of_it = "; --since all shows the whole history" if bound and since is None else ""
-    if not rows:
-        narration.say("no rows" + (f" since {bound}" if bound else "") + all_of_it)
-        return
-    if len(rows) == most:
-        narration.say(f"there may be more than {counted(most, 'row')}; --count shows more")
-    if all_of_it:
-        narration.say(f"since {bound}{all_of_it}")
-
-
-def _bound(name: str, since: str | None, *, grouped: bool) -> str | None:
-    """Return how far back a report goes."""
-    if since is not None:
-        return None if since == ALL else since
-    return (
-        REPORT_SINCE if name in REPORTS_OF_DAYS or (grouped and name not in REPORTS_NOW) else None
-    )
-
-
-def _columns(by: list[str] | None) -> list[str]:
-    return [column.strip() for columns in by or () for column in columns.split(",")]
-
-
-def _show(rows: Sequence[dict[str, Any]], form: ReportFormat) -> None:
-    match form:
-        case ReportFormat.CSV:
-            write_csv(rows, _column_names(rows), sys.stdout)
-        case ReportFormat.PARQUET:
-            write_parquet(rows, sys.stdout.buffer)
-        case _:
-            names = _column_names(rows)
-            columns: list[Column] = [(key, _reader(key)) for key in names]
-            empty = [key for key in names if not any(_reader(key)(row) for row in rows)]
-            # What a report is about comes first in it.
-            least = [key for key in reversed(names[FIRST:]) if key not in empty]
-            output.show(rows, columns, Format(form), [*empty, *least])
-            hidden = output.dropped(rows, columns, [*empty, *least])
-            if hidden and form is ReportFormat.TABLE:
-                narration.say(f"not shown here: {names_text(hidden, SHOWN)}; -o csv has all", "dim")
-
-
-def _reader(key: str) -> Callable[[dict[str, object]], str]:
-    return lambda row: _short(row[key])
-
-
-def _short(value: object) -> str:
-    """Return a value; on a terminal digests and times without what only programs need."""
-    if not sys.stdout.isatty():
-        return inline(value)
-    if isinstance(value, datetime):
-        return value.astimezone().strftime("%Y-%m-%d %H:%M")
-    if isinstance(value, str) and DIGEST.fullmatch(value):
-        return value[:DIGITS]
-    return brief(value)
-
-
-def write_parquet(rows: Sequence[Row], to: BinaryIO) -> None:
-    """Write the rows as one Parquet file; lists of text stay lists, objects become JSON text.
-
-    Raises:
-        ClientError: pyarrow is not installed.
-    """
-    require_extra("pyarrow", "parquet", "write Parquet")
-    import pyarrow as pa  # noqa: PLC0415 - only with the extra
-    from pyarrow import parquet  # noqa: PLC0415 - as above
-
-    columns = {name: _parquet_column([row[name] for row in rows]) for name in _column_names(rows)}
-    # Build it in memory first: an incomplete file is not valid Parquet.
-    buffer = pa.BufferOutputStream()
-    parquet.write_table(pa.table(columns), buffer)
-    to.write(buffer.getvalue().to_pybytes())
-
-
-def _column_names(rows: Sequence[Row]) -> list[str]:
-    return list(rows[0]) if rows else []
-
-
-def _parquet_column(values: Iterable[object]) -> list[object]:
-    return numeric(
-        [json.dumps(plain(value)) if isinstance(value, Mapping) else value for value in values]
-    )
+            list_names(backend, form)
+        else:
+            show_report(backend, name, Wanted(since, by, count), form)

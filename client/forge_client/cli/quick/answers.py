@@ -1,4 +1,4 @@
-"""The commands that are answered quickly: ps, show, logs and cancel, as they are often typed."""
+"""The commands that are answered quickly, as they are often typed."""
 
 from __future__ import annotations
 
@@ -112,6 +112,23 @@ def logs(given: Given) -> None:
         stored_log(asked, known, part, teller)
 
 
+def report(given: Given) -> None:
+    """Answer `forge report show`."""
+    from forge_client.cli.show.report_rows import (  # noqa: PLC0415 - only for this
+        ReportFormat,
+        Wanted,
+        show_report,
+    )
+
+    form = given.pop("form", None) or os.environ.get("FORGE_OUTPUT") or ReportFormat.TABLE
+    _only(given, "name", "since", "by", "count")
+    if "name" not in given or form not in {*ReportFormat} - {ReportFormat.PARQUET}:
+        raise Declined
+    wanted = Wanted(given.get("since"), given.get("by"), whole_number(given.get("count"), 1))
+    with backend() as asked:
+        show_report(asked, given["name"], wanted, ReportFormat(form))
+
+
 def cancel(given: Given) -> None:
     """Answer `forge cancel`."""
     from forge_client.cli.show.acting import cancel_one, each_of  # noqa: PLC0415 - only for this
@@ -154,4 +171,5 @@ ANSWERS: dict[str, Callable[[Given], None]] = {
     "show": show,
     "logs": logs,
     "cancel": cancel,
+    "report show": report,
 }

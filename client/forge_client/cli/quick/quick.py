@@ -11,6 +11,7 @@ SHORT: tuple[list[str], ...] = ([], ["help"])
 COMPLETE = "_FORGE_COMPLETE"
 COMMANDS = ("ps", "show", "logs", "cancel")
 SUBMIT, UP = "submit", "up"
+REPORT = ["report", "show"]
 
 
 def answered(words: Sequence[str]) -> bool:
@@ -54,6 +55,12 @@ def _answer(words: list[str]) -> None:
 
         name, *rest = words
         ANSWERS[name](parsed(commands()["commands"][name]["parameters"], rest))
+    elif words[:2] == REPORT:
+        from forge_client.cli.quick.answers import ANSWERS  # noqa: PLC0415
+        from forge_client.cli.quick.arguments import commands, parsed  # noqa: PLC0415
+
+        declared = commands()["commands"]["report"]["commands"]["show"]
+        ANSWERS["report show"](parsed(declared["parameters"], words[2:]))
     elif words[:1] == [SUBMIT]:
         _submit(words[1:])
     elif words[:1] == [UP]:

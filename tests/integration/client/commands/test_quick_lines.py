@@ -30,10 +30,13 @@ QUICK = (
     *("ps -o json name:nothing", "show 1", "show 1 -o json", "show -o jsonl", "show fail"),
     *("ps name:nothing*", "ps nothing", "logs 1", "logs -f 1", "logs 1 -f --tail 1"),
     *("logs 1 --grep two", "cancel 1"),
+    *("report show failed_attempts", "report show cost --since all --by owner -o csv"),
+    *("report show sla -o json", "report show audit -n 1 -o jsonl"),
 )
 OTHERS = (
     *("ps name:nothing", "ps --owner bob", "ps param:", "ps queued", "show 9 -o json", "show 9"),
     *("logs 1 --attempt 7", "logs 9 -f", "logs 9", "cancel 9", "cancel 1 9"),
+    *("report show nothing", "report show sla --by nothing", "report show jobs --since never"),
 )
 
 
