@@ -5,7 +5,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?= -n 6 --dist worksteal
 BIN := .venv/bin
 
-.PHONY: demo dist docs images test tests test-again test-launchers test-libraries lint types fmt lock lock-launchers lock-libraries bench chaos grounds lambda-zip screenshots clean
+.PHONY: demo dist docs images test tests test-again test-launchers test-libraries lint types fmt lock lock-launchers lock-libraries lock-release bench chaos grounds lambda-zip screenshots clean
 
 demo: .venv/demo.stamp  ## Run the digits example through the whole system, then stop everything
 	$(BIN)/python examples/demo.py
@@ -63,8 +63,11 @@ chaos: .venv/dev.stamp  ## Strike a whole queue with faults and check that nothi
 grounds: .venv/dev.stamp  ## Try other Debian releases, Pythons, engines, databases and stores, as root
 	PYTHONPATH=tests $(BIN)/python -m grounds $(GROUNDS_ARGS)
 
-dist: .venv/dev.stamp  ## Build the wheel and the sdist into dist/, and run a job with the wheel
-	$(BIN)/python infra/dist.py
+RELEASE := .release
+PYTHONS ?= 3.11 3.12 3.13 3.14
+
+dist: .venv/dev.stamp $(RELEASE)/stamp  ## Make a release in dist/: wheel, sdist, completion, manual page, SBOM, notes; try it with PYTHONS
+	$(BIN)/python infra/release --tools $(RELEASE)/bin $(foreach one,$(PYTHONS),--python $(one))
 
 images: .venv/dev.stamp  ## Build the images forge-server, forge-sweeper and forge-worker
 	$(BIN)/python infra/images.py $(IMAGES_ARGS)
@@ -100,9 +103,12 @@ lock-launchers: .venv/dev.stamp  ## Pin what test-launchers installs; may downlo
 lock-libraries: .venv/dev.stamp  ## Pin what test-libraries installs; may download all of it
 	$(subst make lock,make lock-libraries,$(LOCK)) --output-file requirements/libraries.txt requirements/libraries.in
 
+lock-release: .venv/dev.stamp  ## Pin what dist checks a release with
+	$(subst make lock,make lock-release,$(LOCK)) --output-file requirements/release.txt requirements/release.in
+
 clean:  ## Remove what the targets above made
 	[ ! -d .demo ] || chmod -R u+w .demo
-	rm -rf .venv $(LAUNCHERS) $(LIBRARIES) .tox .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .demo
+	rm -rf .venv $(LAUNCHERS) $(LIBRARIES) $(RELEASE) .tox .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .demo
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is set last, so that an installation cut short is done again.
@@ -114,7 +120,7 @@ clean:  ## Remove what the targets above made
 
 # PyTorch and its libraries are 3 GB to download and 6 GB on disk, those of test-libraries 1 GB and
 # 4 GB, so no other target needs them.
-$(LAUNCHERS)/stamp $(LIBRARIES)/stamp: .%/stamp: requirements/%.txt
+$(LAUNCHERS)/stamp $(LIBRARIES)/stamp $(RELEASE)/stamp: .%/stamp: requirements/%.txt
 	$(PYTHON) -m venv .$*
 	@.$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@

@@ -27,13 +27,13 @@ def test_the_wheel_made_of_the_sdist_runs_a_job_in_an_environment_without_our_co
 ) -> None:
     packages = Path(psycopg.__file__).parents[1]
     ended = subprocess.run(
-        [sys.executable, INFRA / "dist.py", "--output", tmp_path, "--packages", packages],
+        [sys.executable, INFRA / "release", "--output", tmp_path, "--packages", packages],
         capture_output=True,
         text=True,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "installed, and ran a job" in ended.stdout
+    assert "installed, ran a job" in ended.stdout
     (wheel,) = tmp_path.glob("*.whl")
     names = ZipFile(wheel).namelist()
     for wanted in DATA:
@@ -42,3 +42,9 @@ def test_the_wheel_made_of_the_sdist_runs_a_job_in_an_environment_without_our_co
     (sdist,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         assert any(name.endswith("/LICENSE") for name in archive.getnames())
+    assert "forge submit" in (tmp_path / "man" / "forge.1").read_text()
+    completion = tmp_path / "completion" / "bash" / "forge"
+    assert subprocess.run(["bash", "-n", completion], check=False).returncode == 0
+    head, _, text = (tmp_path / "NOTES.md").read_text().partition("\n\n")
+    assert head.startswith("# Forge ")
+    assert "\n## [" not in text

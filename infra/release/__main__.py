@@ -1,0 +1,94 @@
+"""Make a release in dist/ and try it: `make dist`.
+
+That is the sdist, the wheel made of it, completion for three shells, a manual page, the notes of
+this version, and a list of the parts (SBOM). Publishing is one upload of the wheel and the sdist.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import completion
+import manual
+import notes
+import trial
+
+ROOT = Path(__file__).resolve().parents[2]
+# Archives carry this time instead of the hour, so the same tree gives the same bytes.
+EPOCH = {"SOURCE_DATE_EPOCH": "315532800"}
+
+
+def main() -> None:
+    """Make everything, try the wheel, and print the sizes."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--output", type=Path, default=ROOT / "dist", help="default: dist")
+    parser.add_argument(
+        "--packages", type=Path, help="site-packages of an environment that has the dependencies"
+    )
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        help="a version to try it with, if it is here",
+    )
+    parser.add_argument("--tools", type=Path, help="folder with twine and cyclonedx-py")
+    given = parser.parse_args()
+    wheel, sdist = build(given.output)
+    for made in (
+        *completion.write(given.output / "completion"),
+        manual.write(given.output / "man"),
+        notes.write(ROOT / "CHANGELOG.md", given.output),
+    ):
+        sys.stdout.write(f"{made}\n")
+    if given.tools:
+        call(given.tools / "twine", "check", "--strict", wheel, sdist)
+    for python in trial.found(given.python):
+        with tempfile.TemporaryDirectory(prefix="forge-dist-") as folder:
+            trial.attempt(python, wheel, Path(folder), given.packages)
+            if given.tools:
+                list_parts(given.tools, Path(folder), given.output / "sbom.cdx.json")
+    if not given.packages:
+        trial.measure(wheel)
+    for archive in (wheel, sdist):
+        sys.stdout.write(f"{archive}: {archive.stat().st_size / 1e6:.1f} MB\n")
+
+
+def build(output: Path) -> tuple[Path, Path]:
+    """Build the sdist, and from it the wheel; return the wheel and the sdist."""
+    output.mkdir(parents=True, exist_ok=True)
+    for former in (*output.glob("forge_queue-*.whl"), *output.glob("forge_queue-*.tar.gz")):
+        former.unlink()
+    # Without isolation: the pinned hatchling of this environment, and nothing is downloaded.
+    call(sys.executable, "-m", "build", "--no-isolation", "--outdir", output, ROOT, env=EPOCH)
+    (wheel,) = output.glob("forge_queue-*.whl")
+    (sdist,) = output.glob("forge_queue-*.tar.gz")
+    return wheel, sdist
+
+
+def list_parts(tools: Path, folder: Path, sbom: Path) -> None:
+    """Write what is installed with `[all]` as CycloneDX."""
+    python = trial.environment(folder) / "bin" / "python"
+    of_project = ("--pyproject", ROOT / "pyproject.toml", "--output-reproducible")
+    call(tools / "cyclonedx-py", "environment", *of_project, "-o", sbom, python)
+    sys.stdout.write(f"{sbom}\n")
+
+
+def call(*words: str | Path, env: dict[str, str] | None = None) -> None:
+    """Run a program, or end with what it printed."""
+    done = subprocess.run(  # noqa: S603 - our own arguments
+        [str(word) for word in words],
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        line = " ".join(map(str, words))
+        sys.exit(f"dist: this failed: {line}\n{done.stdout}{done.stderr}")
+
+
+if __name__ == "__main__":
+    main()
