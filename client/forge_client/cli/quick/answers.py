@@ -116,7 +116,7 @@ def report(given: Given) -> None:
     """Answer `forge report show`."""
     from forge_client.cli.show.report_rows import (  # noqa: PLC0415 - only for this
         ReportFormat,
-        Wanted,
+        Extent,
         show_report,
     )
 
@@ -124,9 +124,9 @@ def report(given: Given) -> None:
     _only(given, "name", "since", "by", "count")
     if "name" not in given or form not in {*ReportFormat} - {ReportFormat.PARQUET}:
         raise Declined
-    wanted = Wanted(given.get("since"), given.get("by"), whole_number(given.get("count"), 1))
+    extent = Extent(given.get("since"), given.get("by"), whole_number(given.get("count"), 1))
     with backend() as asked:
-        show_report(asked, given["name"], wanted, ReportFormat(form))
+        show_report(asked, given["name"], extent, ReportFormat(form))
 
 
 def cancel(given: Given) -> None:
