@@ -45,6 +45,7 @@ STATUS = {
     "worker_not_offline": HTTPStatus.CONFLICT,
     "object_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "key_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "annotation_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
     "url_unusable": HTTPStatus.UNPROCESSABLE_ENTITY,
     "job_ambiguous": HTTPStatus.UNPROCESSABLE_ENTITY,
     "cron_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,

@@ -1,4 +1,4 @@
-"""Parse filters of jobs: `state:running,queued owner:me name:resnet* param:lr>0.01 oom`."""
+"""Parse filters of jobs: `state:running,queued owner:me name:res* tag:paper param:lr>0.01 oom`."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -10,7 +10,7 @@ from math import isfinite
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import DAY, counted, span
-from forge_schema.model.states import JobKind, Reason, State, StateWord, WaitsFor
+from forge_schema.model.states import JobKind, Reason, State, StateWord, WaitsFor, YesNo
 
 KEYS = (
     *(
@@ -26,19 +26,21 @@ KEYS = (
         "kind",
         "sweep",
     ),
-    *("experiment", "param", "id", "since"),
+    *("experiment", "param", "tag", "id", "since", "archived"),
 )
 ENUMS: dict[str, type[StrEnum]] = {
     "state": StateWord,
     "reason": Reason,
     "waits": WaitsFor,
     "kind": JobKind,
+    "archived": YesNo,
 }
 EXAMPLES = {
     "state": "running,queued",
     "since": "2d",
     "label": "zone=eu*",
     "param": "lr=0.1",
+    "tag": "paper",
     "id": "35",
 }
 ME = "me"
@@ -123,22 +125,25 @@ class Filter:
         terms: by key, the values of which one must match: globs, or states, reasons, kinds.
         labels: for each term, the labels of which the job must want one: `zone=eu*`, or `zone`.
         parameters: for each term, the parameters of which it must have one: see `Bound`.
+        tags: for each term, the tags of which the job must have one, or globs of them.
     """
 
     words: tuple[str, ...] = ()
     terms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     labels: tuple[tuple[str, ...], ...] = ()
     parameters: tuple[tuple[str, ...], ...] = ()
+    tags: tuple[tuple[str, ...], ...] = ()
 
     def __str__(self) -> str:
         terms = [(key, self.terms[key]) for key in KEYS if key in self.terms]
         terms += [("label", values) for values in self.labels]
         terms += [("param", values) for values in self.parameters]
+        terms += [("tag", values) for values in self.tags]
         keyed = [f"{key}:{','.join(quoted(v) for v in values)}" for key, values in terms]
         return " ".join([*keyed, *(quoted(word, free=True) for word in self.words)])
 
     def __bool__(self) -> bool:
-        return bool(self.words or self.terms or self.labels or self.parameters)
+        return bool(self.words or self.terms or self.labels or self.parameters or self.tags)
 
     def values(self, key: str) -> tuple[str, ...]:
         """Return the values given for a key; empty if any will do."""
@@ -159,6 +164,15 @@ class Filter:
         """Return the filter with `owner:me` replaced by an owner."""
         values = self.values("owner")
         return self.having("owner", *(owner if name == ME else name for name in values))
+
+    @property
+    def archived(self) -> bool | None:
+        """Whether a job must be archived. None if either will do, as for jobs named by their ids.
+
+        Without a term about it, archived jobs are left out.
+        """
+        values = self.values("archived") or (() if self.values("id") else (YesNo.NO,))
+        return YesNo.YES in values if len(values) == 1 else None
 
     @property
     def since(self) -> timedelta | None:
@@ -194,7 +208,7 @@ def parse(text: str) -> Filter:
         )
     words: list[str] = []
     values_by_key: dict[str, tuple[str, ...]] = {}
-    repeated: dict[str, list[tuple[str, ...]]] = {"label": [], "param": []}
+    repeated: dict[str, list[tuple[str, ...]]] = {"label": [], "param": [], "tag": []}
     for term in _read(text):
         if term.key is None:
             words += term.values

@@ -177,11 +177,10 @@ def _ticking(settings: WorkerSettings, database: Database, store: Store) -> Iter
     windows = Windows(offline=timedelta(seconds=settings.offline_s))
     tick = Tick(queue, windows=windows, every=timedelta(seconds=settings.sweep_s))
     days = settings.keep_jobs_days
-    retention = Retention(database, actor=queue.actor, store=store, jobs_days=days)
     sweeper = Sweeper(
         tick,
         period_s=settings.sweep_s,
-        retention=retention if days else None,
+        retention=Retention(database, actor=queue.actor, store=store, jobs_days=days),
         sender=DeliverySender(database),
         logged=(CircuitOpen,),
     )

@@ -21,6 +21,7 @@ from forge_schema.model.fields import (
     Text,
     Word,
 )
+from forge_schema.model.quantities import counted
 from forge_schema.model.reading import LARGEST, ApprovalReading, JobReading, MemberReading
 from forge_schema.model.states import (
     Asked,
@@ -37,6 +38,9 @@ KEY_TIME = "%Y-%m-%dT%H:%M:%SZ"
 SHOWN = frozenset({"git", "environment", "experiment"})
 # How many workers an explanation of a job describes, unless told otherwise, and at most.
 EXPLAINED, MOST_EXPLAINED = 20, 500
+# Of one job. A query needs no quotes for a tag.
+MOST_TAGS, LONGEST_NOTE = 50, 5_000
+TAG = r"\w[\w./+=@#-]{0,63}"
 # How many running jobs and workers an overview lists at most.
 MOST_SHOWN = 200
 # Fields that belong to one job, so no config can have them.
@@ -106,7 +110,8 @@ class JobStatus(JobReading, Record):
     needs `nodes` machines, and while it runs, `workers` are those that run it, by rank. It belongs
     to an `experiment`, and to a benchmark, its `sweep`, if they are set. A failed job is
     `exhausted` if it had no retries left, and not if another would have failed as well. While it
-    waits, so many machines are `kept` for it.
+    waits, so many machines are `kept` for it. People gave it `tags` and a `note`, and lists leave
+    it out if it is `archived`.
     """
 
     job_id: int
@@ -137,6 +142,9 @@ class JobStatus(JobReading, Record):
     experiment: str | None = None
     exhausted: bool = False
     kept: int = 0
+    tags: list[str] = Field(default_factory=list)
+    note: str | None = None
+    archived: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -380,6 +388,23 @@ class Preempted(Answer):
     asked: bool
 
 
+class Acted(Record):
+    """What each job `became`: `changed` or `deleted`, now or before; or why it was left alone.
+
+    It has not ended (`unended`), would have more tags than a job may (`full`), is `needed_by` an
+    unfinished job, is being changed (`busy`), or does not exist (`absent`).
+    """
+
+    became: dict[int, str]
+    needed_by: dict[int, int] = Field(default_factory=dict)
+
+
+class AnnotationInvalid(ForgeError):
+    """A text cannot be a tag, or a note is too long."""
+
+    code = "annotation_invalid"
+
+
 class JobUnknown(ForgeError):
     """There is no job of this id."""
 
@@ -403,6 +428,37 @@ def job_unknown(job_id: int) -> JobUnknown:
     return JobUnknown(
         f"there is no job {job_id}", hint="`forge ps` lists the jobs; retention may have removed it"
     )
+
+
+def checked_tags(tags: Sequence[str]) -> list[str]:
+    """Return texts that can all be tags.
+
+    Raises:
+        AnnotationInvalid: one cannot, or there are too many.
+    """
+    wrong = next((tag for tag in tags if not re.fullmatch(TAG, tag)), None)
+    if wrong is not None:
+        raise AnnotationInvalid(
+            f"{wrong!r} cannot be a tag",
+            hint="use up to 64 letters, digits and characters of _./+=@#-, a letter or digit first",
+        )
+    if len(tags) > MOST_TAGS:
+        raise AnnotationInvalid(f"{len(tags)} tags are too many", hint=f"give at most {MOST_TAGS}")
+    return list(tags)
+
+
+def checked_note(note: str | None) -> str | None:
+    """Return a text that can be a note.
+
+    Raises:
+        AnnotationInvalid: it is too long, or has a NUL character.
+    """
+    if note is not None and (len(note) > LONGEST_NOTE or "\0" in note):
+        raise AnnotationInvalid(
+            f"a note has at most {counted(LONGEST_NOTE, 'character')}, and no NUL",
+            hint="shorten it",
+        )
+    return note
 
 
 def possible_job(job_id: int) -> int:

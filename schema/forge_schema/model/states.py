@@ -241,6 +241,13 @@ class WaitsFor(StrEnum):
     TURN = "turn"
 
 
+class YesNo(StrEnum):
+    """The answer to a question of a filter."""
+
+    YES = "yes"
+    NO = "no"
+
+
 class Verdict(StrEnum):
     """The result of one test, in JUnit's terms."""
 

@@ -1,4 +1,4 @@
-"""Cancelling, retrying and approving jobs, one or many, each act in one statement."""
+"""Cancelling, retrying, approving, annotating and deleting jobs, each in one statement."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from uuid import uuid4
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.admin import Approved
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.job import MOST_TAGS, Acted, checked_note, checked_tags
 from forge_schema.model.lease import array
 from forge_schema.model.quantities import counted
 
@@ -107,6 +108,47 @@ class JobActs:
         first = _first(rows)
         became = {i: first[i]["became"] if i in first else "absent" for i in some}
         return Approved(**_counted(first, ("approved", "unasked"), some), became=became)
+
+    def annotate(
+        self,
+        job_ids: Sequence[int],
+        *,
+        note: str | None,
+        add: Sequence[str],
+        remove: Sequence[str],
+        archived: bool | None,
+    ) -> Acted:
+        """Set the note, the tags and the archive of jobs; None leaves what there is. Idempotent.
+
+        Raises:
+            AnnotationInvalid: a tag or the note cannot be one.
+            TooManyJobs: there are more than a thousand.
+        """
+        return self._acted(
+            "annotate",
+            job_ids,
+            note=checked_note(note),
+            add=checked_tags(add),
+            remove=checked_tags(remove),
+            archived=archived,
+            most=MOST_TAGS,
+        )
+
+    def delete(self, job_ids: Sequence[int]) -> Acted:
+        """Remove ended jobs that no unfinished one needs, with all that they stored. Idempotent.
+
+        Raises:
+            TooManyJobs: there are more than a thousand.
+        """
+        return self._acted("delete", job_ids)
+
+    def _acted(self, statement: str, job_ids: Sequence[int], **given: object) -> Acted:
+        some = _some(job_ids)
+        params = {"job_ids": array(some), **self._whose, **given}
+        rows = _first(self._database.rows(statement, again=True, **params))
+        became = {i: rows[i]["became"] if i in rows else "absent" for i in some}
+        needs = {i: row["needed_by"] for i, row in rows.items() if row["became"] == "needed"}
+        return Acted(became=became, needed_by=needs)
 
 
 def _first(rows: Sequence[Row]) -> dict[int, Row]:

@@ -27,6 +27,8 @@ ACTIONS: Mapping[str, str] = {
     "dependency failed": "A job was cancelled because one that it waits for failed.",
     "retried": "A failed or cancelled job was queued again, with all its retries.",
     "changed": "A waiting job was changed; `detail` has the old and the new values.",
+    "annotated": "The note or the tags of a job were changed, or it was archived or brought back.",
+    "deleted": "An ended job was deleted with all that it stored.",
     "asked to cancel": "A running job was asked to end.",
     "asked to preempt": "A running job was asked to leave its worker and resume elsewhere.",
     "displaced": "A running job was asked to leave for one of a higher priority, which `detail`"

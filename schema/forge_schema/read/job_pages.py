@@ -1,7 +1,7 @@
 """Pages of jobs that match a filter, always found by an index, and the job that somebody names."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,10 @@ PLACES = {
 CANCELS = (Reason.CANCELLED, Reason.DEPENDENCY_FAILED)
 # Keys that the index itself answers.
 INDEXED = {"owner", "team", "queue", "since"}
-WAYS = ("all", "lane", "sweep", "experiment", "lease", "ready", "scheduled", "held", "ids")
+WAYS = (
+    *("all", "lane", "sweep", "experiment", "tag", "archived", "lease", "ready", "scheduled"),
+    *("held", "ids"),
+)
 
 # How many of the newest jobs are searched for a name, at most: of the owner, and of all others.
 LOOK_NAMED = 3_000
@@ -74,10 +77,18 @@ def page(
     # One extra row tells whether there is a next page.
     ways = _ways(wanted, scope)
     params = {**_conditions(wanted), **ways, "count": count + 1, "scope": scope}
-    narrows = wanted.words or wanted.parameters or set(wanted.terms) - INDEXED
-    params["look"] = LOOK if narrows else count + 1
-    params["sortable"] = SORTABLE
-    rows = database.rows("page_jobs", again=True, before=before or NEWEST, **params)
+    narrows = wanted.words or wanted.parameters or wanted.tags or set(wanted.terms) - INDEXED
+    params |= {"sortable": SORTABLE, "before": before or NEWEST}
+    if not narrows:
+        found = _page(database, {**params, "look": count + 1}, count)
+        # Among the newest jobs are archived ones, which are left out.
+        if found.before is None or len(found.jobs) == count:
+            return found
+    return _page(database, {**params, "look": LOOK}, count)
+
+
+def _page(database: Database, params: dict[str, Any], count: int) -> JobPage:
+    rows = database.rows("page_jobs", again=True, **params)
     reach = {name: rows[0][name] for name in REACH}
     jobs = [{k: v for k, v in row.items() if k not in REACH} for row in rows if row["job_id"]]
     if len(jobs) > count:
@@ -90,7 +101,7 @@ def among(
     database: Database, wanted: Filter, job_ids: Collection[int], *, scope: list[str] | None = None
 ) -> list[Row]:
     """Return those of some jobs that match a filter, as on a page."""
-    chosen = {f"by_{way}": way == "ids" for way in WAYS}
+    chosen = {f"by_{way}": way == "ids" for way in WAYS} | {"archived": None}
     named_ids = {*map(int, wanted.values("id"))} or {*job_ids}
     ids = [job_id for job_id in job_ids if job_id in named_ids]
     params = {**_conditions(wanted), **_ways(wanted, scope), **chosen, "ids": ids}
@@ -112,26 +123,38 @@ def _ways(wanted: Filter, scope: list[str] | None) -> dict[str, Any]:
         "ids": [int(job_id) for job_id in wanted.values("id")],
         "sweeps": list(wanted.values("sweep")),
         "experiments": list(wanted.values("experiment")),
+        "some_tags": next(_exact_tags(wanted), []),
         **{f"by_{way}": way in ways for way in WAYS},
     }
 
 
 def _places(wanted: Filter) -> tuple[set[str] | None, list[str]]:
     """Return the states and reasons of jobs that may match; None means any."""
-    for key in ("sweep", "experiment"):
-        names = wanted.values(key)
-        if names and not any(_is_glob(name) for name in names):
-            return {key}, []
+    if way := _named_way(wanted):
+        return {way}, []
     reasons = wanted.values("reason")
-    if wanted.values("worker"):
-        return {"lease"}, []
-    if wanted.values("waits"):
-        return {"held"}, []
     if reasons:
         return (None, []) if Reason.SUCCEEDED in reasons else (set(), list(reasons))
     if State.SUCCEEDED in wanted.states:
         return None, []
     return {PLACES[s] for s in wanted.states if s in PLACES}, _reasons(wanted.states)
+
+
+def _named_way(wanted: Filter) -> str | None:
+    """Return the index of what the filter names, if it names something that has one."""
+    for key in ("sweep", "experiment"):
+        names = wanted.values(key)
+        if names and not any(map(_is_glob, names)):
+            return key
+    if any(_exact_tags(wanted)):
+        return "tag"
+    places = {"worker": "lease", "waits": "held"}
+    way = next((place for key, place in places.items() if wanted.values(key)), None)
+    return way or ("archived" if wanted.archived else None)
+
+
+def _exact_tags(wanted: Filter) -> Iterator[list[str]]:
+    return (list(tags) for tags in wanted.tags if not any(map(_is_glob, tags)))
 
 
 def _reasons(states: Collection[State]) -> list[str]:
@@ -160,6 +183,8 @@ def _conditions(wanted: Filter) -> dict[str, Any]:
         "words": [f"%{_like(word)}%" for word in wanted.words] or None,
         "labels": Jsonb(labels),
         "parameters": Jsonb([[_bound(text) for text in texts] for texts in wanted.parameters]),
+        "tags": Jsonb([list(map(_like, tags)) for tags in wanted.tags]),
+        "archived": wanted.archived,
         "since": wanted.since,
     }
 

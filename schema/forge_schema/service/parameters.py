@@ -9,7 +9,16 @@ from pydantic import Field
 
 from forge_schema.job_filter import parse
 from forge_schema.model.fields import NUMERIC, Flag, Id, KnownState, Text, Word
-from forge_schema.model.job import MOST_SHOWN, job_states, possible_job
+from forge_schema.model.job import (
+    LONGEST_NOTE,
+    MOST_SHOWN,
+    MOST_TAGS,
+    TAG,
+    checked_note,
+    checked_tags,
+    job_states,
+    possible_job,
+)
 from forge_schema.model.reading import INTEGER, LARGEST, SMALLINT
 from forge_schema.model.stored import PAGE
 from forge_schema.service.verb import Sent
@@ -67,6 +76,18 @@ JobIds = Annotated[
 ]
 SomeJobIds = Annotated[
     Sequence[int], Sent(kind=Annotated[list[IdInQuery], Field(min_length=1, max_length=PAGE)])
+]
+_Note = Annotated[Text, Field(max_length=LONGEST_NOTE, examples=["baseline for the paper"])]
+JobNote = Annotated[
+    str | None, Sent(kind=_Note | None, write=lambda note, _owner: checked_note(note))
+]
+_Tag = Annotated[str, Field(pattern=f"^{TAG}$", examples=["paper"])]
+Tags = Annotated[
+    Sequence[str],
+    Sent(
+        kind=Annotated[list[_Tag], Field(max_length=MOST_TAGS)],
+        write=lambda tags, _owner: checked_tags(tags),
+    ),
 ]
 AttemptCheckpoint = tuple[
     Annotated[int, Field(ge=1, le=SMALLINT), NUMERIC],

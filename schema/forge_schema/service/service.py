@@ -19,7 +19,6 @@ from forge_schema.model.job import (
     MOST_EXPLAINED,
     Attempt,
     Cancelled,
-    CancelledMany,
     Event,
     Firing,
     FoundJobs,
@@ -28,7 +27,6 @@ from forge_schema.model.job import (
     JobStatus,
     ListedJob,
     Preempted,
-    RetriedMany,
     Statuses,
     job_states,
     possible_job,
@@ -45,6 +43,7 @@ from forge_schema.model.stored import (
     in_chunks,
 )
 from forge_schema.service.caller import Forbidden
+from forge_schema.service.many_jobs import ManyJobs
 from forge_schema.service.parameters import (
     AttemptCheckpoint,
     AttemptNumber,
@@ -70,7 +69,6 @@ if TYPE_CHECKING:
     from forge_schema.model.explanation import Explanation
     from forge_schema.model.overview import Overview
     from forge_schema.model.worker import WorkerInfo
-    from forge_schema.queue.cancel_retry import JobActs
     from forge_schema.queue.queue import Queue
     from forge_schema.queue.registry import Registry
     from forge_schema.service.admin import Admin
@@ -90,7 +88,7 @@ Changes = Annotated[
 ALONE = {"sweep", "parallel", "after", "after_ok", "after_any"}
 
 
-class Service(LogPlaces, Scheduling):
+class Service(LogPlaces, ManyJobs, Scheduling):
     """Everything that a caller may ask for; viewers read, submitters act, admins for all owners."""
 
     @cached_property
@@ -240,16 +238,6 @@ class Service(LogPlaces, Scheduling):
         """Preempt a running job, as a spot notice would. Idempotent."""
         self._change(job_id)
         return self._queue.preempt(job_id)
-
-    @verb("POST", "/queue/cancel", SUBMITTER, answer=CancelledMany)
-    def cancel_all(self, job_ids: JobIds) -> dict[str, int]:
-        """Cancel up to a thousand jobs in one transaction, and count the outcomes. Idempotent."""
-        return self._acts.cancel(job_ids)
-
-    @verb("POST", "/queue/retry", SUBMITTER, again=False, answer=RetriedMany)
-    def retry_all(self, job_ids: JobIds) -> dict[str, int]:
-        """Give up to a thousand failed jobs fresh budgets, queue them again, count the outcomes."""
-        return self._acts.retry(job_ids)
 
     def _change(self, job_id: int) -> None:
         """Let the caller change a job.
@@ -464,12 +452,6 @@ class Service(LogPlaces, Scheduling):
         from forge_schema.queue.queue import Queue
 
         return Queue(self._database, actor=self.caller.actor)
-
-    @property
-    def _acts(self) -> JobActs:
-        from forge_schema.queue.cancel_retry import JobActs
-
-        return JobActs(self._database, owner=self.caller.own, actor=self.caller.actor)
 
     @property
     def _registry(self) -> Registry:

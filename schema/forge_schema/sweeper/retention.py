@@ -55,7 +55,9 @@ class Removed:
 
 
 class Retention:
-    """Removes old jobs. Idempotent, and safe beside other sweepers.
+    """Removes old jobs, and the objects of those that people deleted.
+
+    Idempotent, and safe beside other sweepers.
 
     The rows of a job go in one transaction, which leaves a tombstone: nobody sees half a job.
     Then its objects are deleted, and the tombstone last. Whoever dies in between is followed up by
@@ -65,7 +67,7 @@ class Retention:
     Args:
         database: an open database.
         actor: the acting party, for the audit trail.
-        store: the store of the jobs' objects; None if no jobs are removed.
+        store: the store of the jobs' objects; without one, no jobs and no objects are removed.
         jobs_days: days after its end at which a job leaves; 0 means never.
         audit_months: months after which a month of the audit trail is dropped; 0 means never.
         clock: returns the time in seconds.
@@ -97,8 +99,11 @@ class Retention:
             DatabaseUnreachable, StoreError: one of the two does not answer.
         """
         audit = self._drop(AUDIT, months=self._audit_months) if self._audit_months else 0
-        if self._store is None or not self._jobs_days:
+        if self._store is None:
             return Removed(partitions=audit)
+        if not self._jobs_days:
+            # Of jobs that people deleted.
+            return Removed(partitions=audit, objects=self.delete_objects(self._store))
         return Removed(
             jobs=self.remove_jobs(),
             partitions=audit + self._drop(OF_JOBS, days=self._jobs_days),

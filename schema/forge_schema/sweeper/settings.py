@@ -103,7 +103,7 @@ class SweeperSettings(BaseSettings):
         return Retention(
             queue.database,
             actor=queue.actor,
-            store=open_store(self.store_url) if self.keep_jobs_days else None,
+            store=open_store(self.store_url) if self.store_url else None,
             jobs_days=self.keep_jobs_days,
             audit_months=self.audit_months,
         )

@@ -176,6 +176,8 @@ TABLE: dict[tuple[str, str], Case] = {
     ("post", "/api/v1/queue/statuses"): (READS, fixed("/api/v1/queue/statuses", {"job_ids": [1]})),
     ("post", "/api/v1/queue/cancel"): (WRITES, fixed("/api/v1/queue/cancel", {"job_ids": []})),
     ("post", "/api/v1/queue/retry"): (WRITES, fixed("/api/v1/queue/retry", {"job_ids": []})),
+    ("post", "/api/v1/queue/annotate"): (WRITES, fixed("/api/v1/queue/annotate", {"job_ids": []})),
+    ("post", "/api/v1/queue/delete"): (WRITES, fixed("/api/v1/queue/delete", {"job_ids": []})),
     ("get", "/api/v1/queue/jobs"): (READS, fixed("/api/v1/queue/jobs")),
     ("get", "/api/v1/queue/search"): (READS, fixed("/api/v1/queue/search")),
     ("get", "/api/v1/queue/runs"): (READS, fixed("/api/v1/queue/runs")),

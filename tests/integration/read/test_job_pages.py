@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_schema.job_filter import Filter, parse
 from forge_schema.model.states import Reason, State
+from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.read import job_pages
 from forge_schema.read.job_pages import page
 
@@ -67,6 +68,12 @@ FILTERS = (
     "since:1h",
     "since:1h state:queued,failed",
     "since:3h queue:night",
+    "tag:paper",
+    "tag:paper tag:v1,v2 owner:ann",
+    "tag:v*",
+    "archived:yes",
+    "archived:yes,no tag:paper",
+    "archived:yes,no",
 )
 
 
@@ -94,6 +101,12 @@ def past(shared_rig: Rig) -> Rig:
                 job_id = grant.fence.job_id
                 if job_id % 6:
                     rig.finish(grant, ends[job_id % 5])
+    acts = JobActs(rig.database, owner=None, actor="user:ann")
+    none: dict[str, Any] = {"note": None, "add": (), "remove": (), "archived": None}
+    acts.annotate(range(1, 61, 2), **{**none, "add": ["paper"]})
+    acts.annotate(range(2, 61, 3), **{**none, "add": ["v1", "paper"]})
+    acts.annotate(range(4, 61, 4), **{**none, "add": ["v2"], "archived": True})
+    acts.annotate(range(20, 40), **{**none, "archived": True})
     for owner in ("ann", "bob"):
         rig.submit(owner=owner, after_ok=[rig.submit(owner=owner, delay_s=86_400)])
     return rig
@@ -104,7 +117,7 @@ def fits(wanted: Filter, job: dict[str, Any]) -> bool:
     plain = {
         k: str(job[k])
         for k in ("state", "owner", "queue", "reason", "kind", "sweep", "experiment", "worker")
-    }
+    } | {"archived": "yes" if job["archived"] else "no"}
     for key, values in wanted.terms.items():
         if key == "state":
             meant = {"queued": ("ready", "scheduled"), "failed": ("failed", "dead")}
@@ -127,7 +140,17 @@ def fits(wanted: Filter, job: dict[str, Any]) -> bool:
             return False
     if not all(any(is_so(text, job["parameters"]) for text in said) for said in wanted.parameters):
         return False
-    return all(word.lower() in job["name"].lower() for word in wanted.words)
+    return kept(wanted, job) and all(word.lower() in job["name"].lower() for word in wanted.words)
+
+
+def kept(wanted: Filter, job: dict[str, Any]) -> bool:
+    """Tell whether a filter wants a job with these tags, and archived ones if it is."""
+    if job["archived"] and not {"archived", "id"} & set(wanted.terms):
+        return False
+    return all(
+        any(fnmatch.fnmatchcase(tag, v) for tag in job["tags"] for v in tags)
+        for tags in wanted.tags
+    )
 
 
 def is_so(text: str, parameters: dict[str, Any]) -> bool:
@@ -167,6 +190,7 @@ def test_a_filter_finds_what_it_says(
     monkeypatch.setattr(job_pages, "SORTABLE", few)
     jobs = everything(past)
     assert {job["state"] for job in jobs} == {s.value for s in State}
+    assert sum(job["archived"] for job in jobs) > 15
     for text in FILTERS:
         wanted = parse(text)
         for scope in (None, ["ann"], ["ann", "bob"]):

@@ -62,6 +62,10 @@ FILTERS = (
     "since:1h",
     "since:7d state:failed",
     "label:zone=moon",
+    "tag:paper",
+    "tag:paper state:queued",
+    "tag:nowhere",
+    "archived:yes owner:quiet",
     "nothing-is-called-so",
     "state:cancelled finetune",
 )

@@ -3,7 +3,7 @@
 from sqlmodel import SQLModel
 
 from forge_schema.database.tables.attempt import AttemptRow, Event, Result, Sample, TestResult
-from forge_schema.database.tables.job import Job, Outcome
+from forge_schema.database.tables.job import Annotation, Job, JobTag, Outcome
 from forge_schema.database.tables.lane import (
     Lane,
     OwnerQuota,
@@ -54,6 +54,7 @@ from forge_schema.database.tables.worker import (
 metadata = SQLModel.metadata
 
 __all__ = [
+    "Annotation",
     "ApiKey",
     "Artifact",
     "AttemptRow",
@@ -68,6 +69,7 @@ __all__ = [
     "Identity",
     "Idle",
     "Job",
+    "JobTag",
     "Lane",
     "Lease",
     "LogChunk",

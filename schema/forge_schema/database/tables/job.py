@@ -77,6 +77,27 @@ class Job(SQLModel, table=True):
     experiment: str | None = c.string(null=True)
 
 
+class Annotation(SQLModel, table=True):
+    """What people keep about a job: a note, and whether lists leave it out."""
+
+    __table_args__ = (Index("annotation_archived", "job_id", postgresql_where=text("archived")),)
+
+    job_id: int = c.key_big()
+    note: str | None = c.string(null=True)
+    archived: bool = c.flag(default="false")
+
+
+class JobTag(SQLModel, table=True):
+    """A tag of a job, with the job's owner, whose newest jobs with the tag an index finds."""
+
+    __tablename__ = "job_tag"
+    __table_args__ = (Index("job_tag_newest", "owner", "tag", "job_id"),)
+
+    job_id: int = c.key_big()
+    tag: str = c.key_string()
+    owner: str = c.string()
+
+
 class Outcome(SQLModel, table=True):
     """How a job ended. Its primary key is the job's id: no job can have two accepted results.
 

@@ -32,6 +32,11 @@ reopened AS (
         AND (%(from_attempt)s::smallint IS NULL OR EXISTS (SELECT FROM chosen))
     RETURNING outcome.job_id, outcome.attempt, outcome.reason
 ),
+-- A job that waits is no archived one.
+unarchived AS (
+    UPDATE annotation SET archived = false FROM reopened
+    WHERE annotation.job_id = reopened.job_id AND annotation.archived
+),
 passed AS (
     UPDATE checkpoint
     SET trusted = checkpoint.trusted OR checkpoint.number = chosen.number

@@ -86,6 +86,23 @@ candidates AS MATERIALIZED (
         ) AS newest
         WHERE %(scope)s::text[] IS NULL OR owner_quota.owner = ANY(%(scope)s::text[])
         UNION
+        SELECT newest.job_id
+        FROM owner_quota
+        CROSS JOIN unnest(%(some_tags)s::text[]) AS named (tag)
+        CROSS JOIN LATERAL (
+            SELECT job_tag.job_id FROM job_tag
+            WHERE %(by_tag)s AND job_tag.owner = owner_quota.owner AND job_tag.tag = named.tag
+                AND job_tag.job_id < %(before)s::bigint
+            ORDER BY job_tag.job_id DESC LIMIT (SELECT reach FROM span)
+        ) AS newest
+        WHERE %(scope)s::text[] IS NULL OR owner_quota.owner = ANY(%(scope)s::text[])
+        UNION
+        (
+            SELECT job_id FROM annotation
+            WHERE %(by_archived)s AND archived AND job_id < %(before)s::bigint
+            ORDER BY job_id DESC LIMIT (SELECT reach FROM span)
+        )
+        UNION
         (
             SELECT job_id FROM ready
             WHERE %(by_ready)s AND (SELECT few FROM sortable) AND job_id < %(before)s::bigint
@@ -163,6 +180,23 @@ page AS MATERIALIZED (
             AND (
                 %(in_experiments)s::text[] IS NULL OR job.experiment LIKE ANY(%(in_experiments)s)
             )
+            -- Not by EXISTS, for which a plan may read all archived jobs at once.
+            AND (
+                %(archived)s::boolean IS NULL
+                OR coalesce(
+                    (SELECT kept.archived FROM annotation AS kept WHERE kept.job_id = job.id), false
+                ) = %(archived)s::boolean
+            )
+            AND NOT EXISTS (
+                SELECT FROM jsonb_array_elements(%(tags)s::jsonb) AS term (any_of)
+                WHERE NOT EXISTS (
+                    SELECT
+                    FROM job_tag
+                    JOIN jsonb_array_elements_text(term.any_of) AS wanted (pattern)
+                        ON job_tag.tag LIKE wanted.pattern
+                    WHERE job_tag.job_id = job.id
+                )
+            )
             AND (%(since)s::interval IS NULL OR job.submitted_at >= forge_now() - %(since)s::interval)
             AND NOT EXISTS (
                 SELECT FROM jsonb_array_elements(%(parameters)s::jsonb) AS term (any_of)
@@ -217,6 +251,7 @@ SELECT
     page.job_id, page.name, page.owner, page.queue, page.priority, page.state, page.attempt,
     page.reason, page.asked, page.exit_code, page.detail, page.phase, page.progress, page.run_at,
     page.submitted_at, page.finished_at, page.waits_for, page.approval, page.workers,
+    page.tags, page.note, page.archived,
     -- A run of a range of machines may have had more than the job needs.
     greatest(page.nodes, past.members)::integer AS nodes,
     coalesce(page.worker_id, past.worker_id) AS worker_id,

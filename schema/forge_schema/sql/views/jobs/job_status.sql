@@ -65,7 +65,14 @@ SELECT
         ELSE array_remove(ARRAY[worker.name], NULL)
     END AS workers,
     job.sweep,
-    job.experiment
+    job.experiment,
+    ARRAY(
+        SELECT job_tag.tag FROM job_tag WHERE job_tag.job_id = job.id ORDER BY job_tag.tag
+    ) AS tags,
+    (SELECT annotation.note FROM annotation WHERE annotation.job_id = job.id) AS note,
+    coalesce(
+        (SELECT annotation.archived FROM annotation WHERE annotation.job_id = job.id), false
+    ) AS archived
 FROM job
 JOIN lane ON lane.id = job.lane_id
 LEFT JOIN outcome ON outcome.job_id = job.id

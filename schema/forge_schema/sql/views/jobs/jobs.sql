@@ -28,5 +28,8 @@ SELECT
     nodes,
     workers,
     sweep,
-    experiment
+    experiment,
+    tags,
+    note,
+    archived
 FROM job_status;
