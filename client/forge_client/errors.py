@@ -45,6 +45,7 @@ MEANINGS = {
 
 # Exit codes by the `code` of an error; any other code is a failure.
 EXIT_CODES = {
+    "annotation_invalid": ExitCode.USAGE,
     "bundle_invalid": ExitCode.USAGE,
     "bundle_too_large": ExitCode.USAGE,
     "column_unknown": ExitCode.USAGE,
@@ -102,6 +103,7 @@ EXIT_CODES = {
     "idempotency_conflict": ExitCode.CONFLICT,
     "name_taken": ExitCode.CONFLICT,
     "not_on_this_machine": ExitCode.CONFLICT,
+    "job_left_alone": ExitCode.CONFLICT,
     "not_changeable": ExitCode.CONFLICT,
     "not_retryable": ExitCode.CONFLICT,
     "sweep_uncapped": ExitCode.CONFLICT,

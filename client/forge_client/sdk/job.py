@@ -24,6 +24,7 @@ from forge_client.findings import all_metrics, all_tests
 from forge_client.project.checkpoint_names import own_checkpoint
 from forge_client.project.request import Request, several, words
 from forge_client.project.submission import repeated
+from forge_client.results.acted import check_acted
 from forge_client.results.endings import decisive, ending
 from forge_client.results.follow import QUICKEST_S, follow
 from forge_client.results.log_reader import LogPart, LogPiece, LogReader
@@ -271,6 +272,45 @@ class Job:
         """
         given = Request().changed(fields).fields()
         self.backend.change(self.id, {name: value for name, value in given.items() if value != {}})
+
+    def annotate(
+        self,
+        *,
+        note: str | None = None,
+        add: Sequence[str] = (),
+        remove: Sequence[str] = (),
+        archived: bool | None = None,
+    ) -> None:
+        """Set the job's note, add and remove tags, archive it or bring it back.
+
+        What is left out stays as it is; an empty note is none. Lists leave out archived jobs.
+
+        Raises:
+            ClientError: a tag is invalid, or the job has too many, or it cannot be archived
+                because it has not ended.
+        """
+        acted = self.backend.annotate(
+            [self.id], note=note, add=add, remove=remove, archived=archived
+        )
+        check_acted(acted)
+
+    def tag(self, *tags: str) -> None:
+        """Add tags to the job, so that `client.jobs("tag:paper")` finds it.
+
+        Raises:
+            ClientError: a tag is invalid, or the job has too many.
+        """
+        self.annotate(add=tags)
+
+    def delete(self) -> None:
+        """Delete the ended job with its logs, metrics, checkpoints and artifacts.
+
+        There is no way back. What it cost stays in the reports.
+
+        Raises:
+            ClientError: it has not ended, or an unfinished job needs it.
+        """
+        check_acted(self.backend.delete([self.id]))
 
     def rerun(
         self, command: Sequence[str] | str | None = None, **changes: Unpack[NamedSpec]

@@ -17,7 +17,11 @@ CLOSE = 0.7
 COMMANDS = {
     **dict.fromkeys(("jobs", "list", "ls", "squeue", "queue-list"), "ps"),
     **dict.fromkeys(("status", "describe", "info", "inspect", "get"), "show"),
-    **dict.fromkeys(("kill", "stop", "rm", "delete", "abort", "scancel"), "cancel"),
+    **dict.fromkeys(("kill", "stop", "abort", "scancel"), "cancel"),
+    **dict.fromkeys(("rm", "remove"), "delete"),
+    **dict.fromkeys(("unarchive",), "archive --undo"),
+    **dict.fromkeys(("tags", "untag", "label"), "tag"),
+    **dict.fromkeys(("notes", "annotate", "comment"), "note"),
     **dict.fromkeys(("run", "launch", "sbatch", "srun"), "submit"),
     **dict.fromkeys(("tail", "output", "attach"), "logs"),
     **dict.fromkeys(("fetch", "download", "outputs", "files"), "artifacts"),

@@ -111,14 +111,27 @@ COLUMNS: list[Column] = [
 ]
 # A run of a range of machines may have more than the job needs.
 NODES: Column = ("NODES", lambda j: len(j.workers) or j.nodes)
+TAGS: Column = ("TAGS", lambda j: " ".join(j.tags))
 # What a narrow terminal does without, the least important first.
-DROP = ("OWNER", "QUEUE", "WORKER", "ATTEMPT", "SUBMITTED", "NODES", "LAST", "PROGRESS", "TIME")
+DROP = (
+    "TAGS",
+    "OWNER",
+    "QUEUE",
+    "WORKER",
+    "ATTEMPT",
+    "SUBMITTED",
+    "NODES",
+    "LAST",
+    "PROGRESS",
+    "TIME",
+)
 
 
 def columns(rows: Sequence[ListedJob]) -> list[Column]:
     """Return the columns for some jobs."""
-    several = any(row.nodes > 1 for row in rows)
-    return [*COLUMNS[:3], NODES, *COLUMNS[3:]] if several else COLUMNS
+    several = [NODES] if any(row.nodes > 1 for row in rows) else []
+    tags = [TAGS] if any(row.tags for row in rows) else []
+    return [*COLUMNS[:3], *several, *COLUMNS[3:], *tags]
 
 
 def search(backend: Any, text: str, **chosen: Any) -> tuple[list[Any], str]:  # noqa: ANN401 - a `Backend`

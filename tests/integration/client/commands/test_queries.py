@@ -216,3 +216,31 @@ def test_the_table_of_runs_says_how_many_it_leaves_out(forge: Command, rig: Rig)
     title, values = forge("runs", "name:hides").stdout.splitlines()
     assert [one in title.split() for one in ("parameters.cost", "COST", "amp")] == [True] * 3
     assert ("7" in values.split(), "true" in values.split()) == (True, True)
+
+
+def test_jobs_are_tagged_noted_archived_and_deleted(forge: Command, rig: Rig) -> None:
+    def done(*words: str) -> str:
+        answer = forge(*words)
+        assert answer.returncode == 0, answer.stderr
+        return answer.stdout + answer.stderr
+
+    jobs = rig.submit_many(3, name="resnet", owner="ann", sweep="s1")
+    waits = rig.submit(name="waits", owner="ann", after_any=jobs[:2])
+    rig.queue.cancel(jobs[0])
+    assert done("tag", "add", "paper,v1", "sweep:s1") == "3 jobs tagged paper and v1\n"
+    assert done("tag", "remove", "v1", str(jobs[0]), "@2") == "2 jobs no longer tagged v1\n"
+    assert done("note", str(jobs[0]), "baseline for the paper") == f"job {jobs[0]} has a note\n"
+    assert done("note", str(jobs[0])) == "baseline for the paper\n"
+    assert "baseline for the paper" in done("show", str(jobs[0]))
+    assert json.loads(done("ps", "tag:paper tag:v1", "-o", "jsonl"))["tags"] == ["paper", "v1"]
+    told(forge("tag", "add", "a b", str(jobs[0])), 2, "'a b' cannot be a tag", "letters")
+    told(forge("archive", str(jobs[1])), 4, f"job {jobs[1]} has not ended", "forge cancel")
+    assert done("archive", "sweep:s1") == f"job {jobs[0]} archived\n"
+    assert done("ps", "-o", "jsonl", "sweep:s1").count("job_id") == 2
+    assert done("archive", "--undo", "sweep:s1") == f"job {jobs[0]} brought back\n"
+    told(forge("delete", str(jobs[0])), 2, "1 job to delete", "are deleted with", "--yes")
+    refused = forge("delete", str(jobs[0]), "--yes")
+    told(refused, 4, f"job {jobs[0]} is needed by job {waits}", f"forge cancel {waits}")
+    rig.queue.cancel(waits)
+    assert f"job {jobs[0]} deleted" in done("delete", str(jobs[0]), "--yes")
+    told(forge("show", str(jobs[0])), 3, f"there is no job {jobs[0]}")

@@ -249,3 +249,23 @@ def test_a_job_is_run_again_and_its_code_fetched_and_compared(
     assert "+print('bye')" in first.diff(project).splitlines()
     code = first.code(tmp_path / "code")
     assert (code / "train.py").read_text(encoding="utf-8") == "print('hello')\n"
+
+
+def test_a_job_is_tagged_noted_archived_and_deleted(client: Client, rig: Rig) -> None:
+    job = client.job(rig.submit(owner="ann"))
+    job.tag("paper", "v1")
+    job.annotate(note="baseline", remove=["v1"])
+    for _ in range(2):
+        status = client.jobs("tag:paper")[0]
+        assert (status.tags, status.note, status.archived) == (["paper"], "baseline", False)
+    with pytest.raises(ClientError, match="has not ended"):
+        job.annotate(archived=True)
+    with pytest.raises(ClientError, match="cannot be a tag"):
+        job.tag("two words")
+    job.cancel()
+    job.annotate(archived=True)
+    assert (client.jobs("tag:paper"), job.status().archived) == ([], True)
+    for _ in range(2):
+        job.delete()
+    with pytest.raises(ClientError, match="there is no job"):
+        job.status()

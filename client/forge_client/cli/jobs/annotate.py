@@ -1,0 +1,166 @@
+"""`forge tag`, `note`, `archive` and `delete`: what people keep about jobs, and keep of them."""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+from forge_schema.job_filter import parse
+from forge_schema.model.job import Acted, JobStatus
+from forge_schema.model.quantities import counted, names_text
+from forge_schema.model.states import StateWord
+
+from forge_client.backend import Backend
+from forge_client.cli.options.command_line import VerbNames
+from forge_client.cli.options.names import JobId
+from forge_client.cli.options.selection import (
+    BATCH,
+    Selection,
+    YesOption,
+    confirm,
+    is_query,
+    meant,
+    selected,
+    wider,
+)
+from forge_client.cli.options.session import backend_of
+from forge_client.cli.show import narration
+from forge_client.errors import ClientError
+from forge_client.results.acted import DONE, check_acted
+
+ENDED = [word for word in StateWord if word.terminal]
+Act = Callable[[Sequence[int]], Acted]
+app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Tags of jobs.")
+
+
+@app.callback()
+def tags() -> None:
+    """Tag jobs, to find them again: `forge ps tag:paper`."""
+
+
+TagNames = Annotated[
+    str, typer.Argument(metavar="TAG", help="A tag, or several, as in paper,figure-2.")
+]
+
+
+@app.command()
+def add(
+    context: typer.Context, tag: TagNames, jobs: Selection = None, yes: YesOption = False
+) -> None:
+    """Add tags to jobs."""
+    names = _tags(tag)
+    _annotate(context, jobs, "tag", f"tagged {_shown(names)}", yes=yes, add=names)
+
+
+@app.command()
+def remove(
+    context: typer.Context, tag: TagNames, jobs: Selection = None, yes: YesOption = False
+) -> None:
+    """Remove tags from jobs."""
+    names = _tags(tag)
+    _annotate(context, jobs, "untag", f"no longer tagged {_shown(names)}", yes=yes, remove=names)
+
+
+def note(
+    context: typer.Context,
+    job: JobId,
+    text: Annotated[
+        str | None, typer.Argument(help="What to note; '' removes the note.", show_default=False)
+    ] = None,
+) -> None:
+    """Write a note about a job, in place of the one before; without TEXT, print it."""
+    with backend_of(context) as backend:
+        if text is None:
+            print(backend.job(job).note or "")  # noqa: T201 - the data
+            return
+        check_acted(backend.annotate([job], note=text))
+    narration.say(f"job {job} {'has a note' if text else 'has no note'}")
+
+
+def archive(
+    context: typer.Context,
+    jobs: Selection = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Bring archived jobs back.")] = False,
+    yes: YesOption = False,
+) -> None:
+    """Have lists leave out jobs that have ended. `forge ps archived:yes` lists them."""
+    words = [*(jobs or ())]
+    if undo and is_query(words) and not parse(" ".join(words)).values("archived"):
+        words.append("archived:yes")
+    done = "brought back" if undo else "archived"
+    _annotate(context, words, "bring back" if undo else "archive", done, yes=yes, archived=not undo)
+
+
+def delete(context: typer.Context, jobs: Selection = None, yes: YesOption = False) -> None:
+    """Delete jobs that have ended, with their logs, metrics, checkpoints and artifacts.
+
+    There is no way back. What they cost stays in the reports.
+    """
+    with backend_of(context) as backend:
+        found = _selected(backend, jobs, "delete")
+        if found:
+            narration.say("their logs, metrics, checkpoints and artifacts are deleted with them")
+            confirm(found, "delete", yes=yes)
+            _act(backend.delete, [job.job_id for job in found], "deleted")
+
+
+def _annotate(
+    context: typer.Context,
+    words: Sequence[str] | None,
+    act: str,
+    done: str,
+    *,
+    yes: bool,
+    **given: Any,  # noqa: ANN401 - what `annotate` takes
+) -> None:
+    with backend_of(context) as backend:
+        if is_query(words or ()):
+            ids = [job.job_id for job in _selected(backend, words, act)]
+        else:
+            ids = meant(backend, _named(words, act), act, [*StateWord], yes=yes)
+        _act(lambda some: backend.annotate(some, **given), ids, done)
+
+
+def _selected(backend: Backend, words: Sequence[str] | None, act: str) -> list[JobStatus]:
+    """Return the jobs that are named or match a query; of a query, only those that fit the act."""
+    named = _named(words, act)
+    if not is_query(named):
+        ids = [backend.job_id(handle) for handle in named]
+        return [*backend.statuses(list(dict.fromkeys(ids))).values()]
+    states = ENDED if act in {"archive", "delete"} else [*StateWord]
+    found = selected(backend, named, states)
+    if not found:
+        narration.say(f"no job matches{wider(backend, named, states=states)}; nothing to {act}")
+    return found
+
+
+def _named(words: Sequence[str] | None, act: str) -> Sequence[str]:
+    if not words:
+        raise ClientError(
+            f"there is nothing to {act}",
+            hint="name jobs, or describe them: state:failed sweep:s1",
+            code="option_invalid",
+        )
+    return words
+
+
+def _act(act: Act, ids: Sequence[int], done: str) -> None:
+    """Act on jobs, as many in one call as it takes; say what was done, then what was not."""
+    became: dict[int, str] = {}
+    needed_by: dict[int, int] = {}
+    for at in range(0, len(ids), BATCH):
+        acted = act(ids[at : at + BATCH])
+        became |= acted.became
+        needed_by |= acted.needed_by
+    good = [job_id for job_id, word in became.items() if word in DONE]
+    if good:
+        which = f"job {good[0]}" if len(good) == 1 else counted(len(good), "job")
+        narration.say(f"{which} {done}")
+    check_acted(Acted(became=became, needed_by=needed_by))
+
+
+def _tags(text: str) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in text.split(",")))
+
+
+def _shown(names: Sequence[str]) -> str:
+    return names_text(names, len(names))
