@@ -8,7 +8,7 @@ import typer
 from forge_client.cli.options.command_line import VerbNames
 from forge_client.cli.options.names import reports
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.show.report_rows import ReportFormat, Extent, list_names, show_report
+from forge_client.cli.show.report_rows import ReportFormat, ReportPart, list_names, show_report
 from forge_client.errors import ClientError
 
 app = typer.Typer(cls=VerbNames, help="Reports: SQL views of jobs, cost, waiting, losses.")
@@ -75,4 +75,4 @@ def show(
         if name is None:
             list_names(backend, form)
         else:
-            show_report(backend, name, Extent(since, by, count), form)
+            show_report(backend, name, ReportPart(since, by, count), form)

@@ -116,7 +116,7 @@ def report(given: Given) -> None:
     """Answer `forge report show`."""
     from forge_client.cli.show.report_rows import (  # noqa: PLC0415 - only for this
         ReportFormat,
-        Extent,
+        ReportPart,
         show_report,
     )
 
@@ -124,9 +124,9 @@ def report(given: Given) -> None:
     _only(given, "name", "since", "by", "count")
     if "name" not in given or form not in {*ReportFormat} - {ReportFormat.PARQUET}:
         raise Declined
-    extent = Extent(given.get("since"), given.get("by"), whole_number(given.get("count"), 1))
+    part = ReportPart(given.get("since"), given.get("by"), whole_number(given.get("count"), 1))
     with backend() as asked:
-        show_report(asked, given["name"], extent, ReportFormat(form))
+        show_report(asked, given["name"], part, ReportFormat(form))
 
 
 def cancel(given: Given) -> None:

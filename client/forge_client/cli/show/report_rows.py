@@ -35,8 +35,8 @@ class ReportFormat(StrEnum):
     PARQUET = "parquet"
 
 
-class Extent(NamedTuple):
-    """How much of a report is wanted; None is what comes without being asked."""
+class ReportPart(NamedTuple):
+    """A part of a report: how far back, grouped by what, how many rows; None is the default."""
 
     since: str | None = None
     by: Sequence[str] | None = None
@@ -49,14 +49,14 @@ def list_names(backend: "Backend", form: ReportFormat) -> None:
     _show([{"report": it, "about": REPORTS_ABOUT.get(it, "")} for it in names], form)
 
 
-def show_report(backend: "Backend", name: str, extent: Extent, form: ReportFormat) -> None:
+def show_report(backend: "Backend", name: str, part: ReportPart, form: ReportFormat) -> None:
     """Print the rows of a report, and say which are not among them."""
     on_screen = form is ReportFormat.TABLE and sys.stdout.isatty()
-    most = extent.most or (ON_SCREEN if on_screen else MOST)
-    bound = _bound(name, extent.since, grouped=bool(extent.by))
-    rows = backend.report(name, since=bound, by=_columns(extent.by), count=most)
+    most = part.most or (ON_SCREEN if on_screen else MOST)
+    bound = _bound(name, part.since, grouped=bool(part.by))
+    rows = backend.report(name, since=bound, by=_columns(part.by), count=most)
     _show(rows, form)
-    all_of_it = "; --since all shows the whole history" if bound and extent.since is None else ""
+    all_of_it = "; --since all shows the whole history" if bound and part.since is None else ""
     if not rows:
         narration.say("no rows" + (f" since {bound}" if bound else "") + all_of_it)
         return
