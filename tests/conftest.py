@@ -43,6 +43,11 @@ sys.dont_write_bytecode = False
 for _name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
     os.environ.pop(_name, None)
 os.environ["UV_OFFLINE"] = "1"
+# Nor does it go through pyenv's stand-ins for Python: each is a shell script that starts forty
+# programs, and uv asks every one of them, which made most of what it cost to lock anything.
+_OWN = str(Path(sys.base_prefix, "bin"))
+_PATH = (_OWN if Path(each).name == "shims" else each for each in os.get_exec_path())
+os.environ["PATH"] = os.pathsep.join(dict.fromkeys(_PATH))
 # Nor must the cloud, if there is one under the machine that runs them.
 os.environ["FORGE_SPOT"] = "none"
 # No test asks a server on the internet. Reading the machine's authorities takes 22 ms of each HTTP
