@@ -232,7 +232,7 @@ def test_a_killed_agent_ends_the_run_for_all(tmp_path: Path, database_url: str) 
 def test_a_frozen_worker_loses_its_rank_and_its_program(tmp_path: Path, database_url: str) -> None:
     with run_of_two("sql", tmp_path, database_url) as run:
         frozen, program = run.worker(1), run.program(1)
-        frozen.send(signal.SIGSTOP)
+        frozen.freeze()
         run.ends_once("run_ended", "worker_lost")
         frozen.send(signal.SIGCONT)
         eventually(lambda: not program.is_running())

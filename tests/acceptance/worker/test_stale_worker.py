@@ -71,7 +71,7 @@ def test_stale_worker_changes_nothing_and_stops_its_job(
     stale = both.worker("stale")
     job = both.script(SOURCE, max_losses=1)
     eventually(lambda: all(rows(both, job)[t] for t in ("checkpoint", "log_chunk", "metric")))
-    stale.send(signal.SIGSTOP)
+    stale.freeze()
     fence = fence_of(stale)
     both.worker("fresh")
     both.succeeds(job)

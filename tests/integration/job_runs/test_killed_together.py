@@ -81,7 +81,7 @@ def test_job_that_is_killed_together_with_its_agent_is_lost(
         killed(found, eventually)
     else:
         # It does not hear of it.
-        worker.send(signal.SIGSTOP)
+        worker.freeze()
         killed(found, eventually)
         worker.kill()
     if both.kind == "process":

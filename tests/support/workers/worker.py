@@ -73,10 +73,26 @@ class Worker:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
+    def freeze(self) -> None:
+        """Stop it, and return when the last of its threads stands still.
+
+        On a busy machine, those that run on would still hear of what happens next.
+        """
+        self.send(signal.SIGSTOP)
+        threads = Path(f"/proc/{self.process.pid}/task")
+        eventually(lambda: all(map(_stopped, threads.iterdir())))
+
     def leave(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal and return the exit code."""
         self.send(number)
         return self.process.wait(LEAVE_S)
+
+
+def _stopped(thread: Path) -> bool:
+    try:
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:  # it ended meanwhile
+        return False
 
 
 @dataclass
@@ -267,7 +283,8 @@ class Bed:
                 worker.send(signal.SIGCONT)
                 code = worker.leave()
                 assert code == 0, worker.output
-        assert self.left_behind() == []
+        left = self.left_behind()
+        assert left == [], left
         assert self.leases() == 0
         # They exit by themselves, just after their agent.
         eventually(lambda: not [one for worker in self.workers for one in keepers_of(worker)])
