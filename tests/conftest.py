@@ -51,14 +51,16 @@ os.environ["PATH"] = os.pathsep.join(dict.fromkeys(_PATH))
 # Nor must the cloud, if there is one under the machine that runs them.
 os.environ["FORGE_SPOT"] = "none"
 # No test asks a server on the internet. Reading the machine's authorities takes 22 ms of each HTTP
-# client, here and in every process that the tests start; a folder without any takes none. The
-# machine's own are kept for downloads of packages.
-_NO_AUTHORITIES = str(Path(__file__).parent)
-for _name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
-    _said = os.environ.pop(_name, _NO_AUTHORITIES)
-    if _said != _NO_AUTHORITIES:
+# client, here and in every process that the tests start; a single one takes none. The machine's own
+# are kept for downloads of packages.
+for _name, _nobody in (
+    ("SSL_CERT_FILE", str(Path(__file__).with_name("support") / "http" / "nobody.pem")),
+    ("SSL_CERT_DIR", str(Path(__file__).parent)),
+):
+    _said = os.environ.get(_name, _nobody)
+    if _said != _nobody:
         os.environ[f"FORGE_TEST_{_name}"] = _said
-os.environ["SSL_CERT_DIR"] = _NO_AUTHORITIES
+    os.environ[_name] = _nobody
 
 # By default structlog has rich format a traceback with all local variables, which takes seconds. No
 # program of ours does, nor need the code that runs in a test's own process.

@@ -15,6 +15,7 @@ from forge_schema.access.api_keys import Keys
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.database.pool import Database
 from forge_schema.model.states import Role, WorkerKind
+from support.authorities import with_authorities
 from support.cloud.cloudformation import INFRA
 from support.engine.images import BASE_IMAGE
 from support.ports import free_port
@@ -40,7 +41,9 @@ HERE = ("--network", "host")
 def images() -> dict[str, str]:
     """Build the images, and return their names by the program's."""
     words = [sys.executable, str(INFRA / "images.py"), "--base", BASE_IMAGE, "--prefix", PREFIX]
-    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        words, env=with_authorities(), capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     names = [line.split(": ")[0] for line in ended.stdout.splitlines() if line.endswith(" MB")]
     return {name.removeprefix(PREFIX).partition(":")[0]: name for name in names}

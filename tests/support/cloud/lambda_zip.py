@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from support.authorities import with_authorities
 from support.locked import locked
 from support.services import require
 
@@ -50,7 +50,7 @@ def _ran(script: list[str], env: dict[str, str]) -> str:
         pytest.skip("the functions run on Python 3.11")
     ended = subprocess.run(
         [sys.executable, *script],
-        env=_with_authorities() | env,
+        env=with_authorities() | env,
         capture_output=True,
         text=True,
         timeout=BUILD_S,
@@ -60,13 +60,6 @@ def _ran(script: list[str], env: dict[str, str]) -> str:
         require(None, "the package index")
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
-
-
-def _with_authorities() -> dict[str, str]:
-    """Return the environment with the machine's own authorities: packages may be downloaded."""
-    said = {name: value for name, value in os.environ.items() if name != "SSL_CERT_DIR"}
-    kept = {name: value for name, value in said.items() if name.startswith("FORGE_TEST_SSL_CERT_")}
-    return said | {name.removeprefix("FORGE_TEST_"): value for name, value in kept.items()}
 
 
 def unpacked(shared: Path) -> Path:
