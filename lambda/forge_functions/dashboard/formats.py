@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from math import isfinite
 
 from forge_schema.model.quantities import DAY, HOUR, MINUTE, duration_parts, size_text
 from forge_schema.model.reading import happened
@@ -27,6 +28,16 @@ def number(value: float | None, digits: int = 0) -> str:
 def percent(value: float | None) -> str:
     """Format a fraction as a percentage."""
     return NONE if value is None else f"{100 * value:.0f}\u202f%"
+
+
+def change(value: object, base: object) -> str | None:
+    """Format by how much a number differs from another one; None if that says nothing."""
+    if not isinstance(value, int | float) or not isinstance(base, int | float):
+        return None
+    if isinstance(value, bool) or not base or value == base:
+        return None
+    part = 100 * (value - base) / abs(base)
+    return f"{part:+.3g}\u202f%".replace("-", MINUS) if isfinite(part) else None
 
 
 def money(value: float | None) -> str:
@@ -133,6 +144,7 @@ def coded(text: str) -> Markup:
 FILTERS = {
     "coded": coded,
     "brief": brief,
+    "change": change,
     "cell": cell,
     "number": number,
     "percent": percent,

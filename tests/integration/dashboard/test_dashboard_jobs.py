@@ -294,7 +294,8 @@ def test_runs_are_sorted_by_any_column_and_saved(
     shown = ann.page("/runs?q=experiment:digits")
     assert listed(shown) == [third, second, first]
     assert EVIL not in shown
-    assert shown.count("<polyline") == len(found)
+    assert shown.count("<polyline points") == len(found)
+    assert shown.count('<polyline class="tone-') == len(found)
     assert "/runs?q=experiment%3Ahis" not in shown
     assert listed(ann.page("/runs?q=experiment:digits&sort=metrics.loss.best")) == [
         second, first, third,
@@ -370,6 +371,10 @@ def test_the_comparison_says_in_what_jobs_differ(api: Api, ann: Guest) -> None:
     ]
     assert "forge diff 1 2" in shown
     assert EVIL not in shown
+    turned = ann.page("/compare?job=1&job=2&baseline=2")
+    assert re.findall(r'"mono">lr</th><td[^>]*>([^<]+)</td><td[^>]*>([^<]+)', turned) == [
+        ("0.2", "0.1")
+    ]
     assert "cannot be read" in shown
     said: dict[str, JsonValue] = {"step": 3, "total": 9, "progress": 0.3, "loss": "NaN"}
     grant = api.rig.worker().claim_one()

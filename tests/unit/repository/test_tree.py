@@ -143,7 +143,7 @@ def test_pinned_packages_install_on_the_oldest_python_that_the_readme_promises()
 
 def test_every_pin_has_its_hash() -> None:
     lists = [path for path in _files(".txt") if path.parent == ROOT / "requirements"]
-    expected = {"base", "worker", "functions", "demo", "dev", "launchers", "libraries"}
+    expected = {"base", "worker", "functions", "demo", "dev", "launchers", "libraries", "release"}
     assert {path.stem for path in lists} == expected
     for path in lists:
         entries = re.split(r"\n(?=\w)", path.read_text(encoding="utf-8"))[1:]

@@ -3,6 +3,7 @@
 // a band from minimum to maximum, marks where an attempt began, and faintly what it did again.
 // A gap is where a metric was no finite number. Where one points, a chart says what it has there.
 // Dragging over a chart zooms in: the part is fetched again, with as many points as the whole had.
+// The address says what is shown, so that it can be sent to somebody.
 (() => {
   const root = document.getElementById("charts");
   if (!root) return;
@@ -15,13 +16,40 @@
   const told = named("state");
   // At most so many charts of metrics, and the filter once there are more than a few.
   const MOST = 24, FEW = 6;
+  const address = new URLSearchParams(location.search);
+  const [since, until] = ["since", "until"].map((name) => parseFloat(address.get(name)));
+  named("x").value = address.get("x") === "time" ? "time" : "step";
+  named("smooth").value = address.get("smooth") ?? "0";
+  named("log").checked = address.has("log");
   // The part that is shown, in steps or in seconds; of several jobs since each began.
-  let zoom = null;
+  let zoom = until > since ? { byStep: named("x").value === "step", since, until } : null;
+  named("whole").hidden = zoom === null;
+  const remember = () => {
+    const now = new URLSearchParams(location.search);
+    const said = {
+      x: named("x").value === "time" ? "time" : null, since: zoom?.since, until: zoom?.until,
+      smooth: named("smooth").value === "0" ? null : named("smooth").value, log: named("log").checked ? "1" : null,
+    };
+    Object.entries(said).forEach(([name, value]) => value === null || value === undefined ? now.delete(name) : now.set(name, value));
+    history.replaceState(history.state, "", `${location.pathname}${now.size ? `?${now}` : ""}${location.hash}`);
+  };
   const zoomed = (byStep) => zoom !== null && zoom.byStep === byStep;
   const within = (origin) => zoom === null ? {} : {
     x: zoom.byStep ? "step" : "time",
     since: zoom.since + (zoom.byStep ? 0 : origin),
     until: zoom.until + (zoom.byStep ? 0 : origin),
+  };
+  // No two curves of a chart have colour and dashes in common, and the first five differ in dashes.
+  const DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4]];
+  const looks = (i) => ({ stroke: colour(`--chart-${(i % 6) + 1}`), dash: DASHES[i % DASHES.length] });
+  const sign = ({ stroke, dash }) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
+    const set = (element, values) => Object.entries(values).forEach(([name, value]) => element.setAttribute(name, value));
+    set(made, { viewBox: "0 0 24 8", width: 24, height: 8, "aria-hidden": "true" });
+    set(line, { x1: 0, x2: 24, y1: 4, y2: 4, stroke, "stroke-width": 3, "stroke-dasharray": dash?.join(" ") ?? "" });
+    made.append(line);
+    return made;
   };
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const charts = new Map();
@@ -57,7 +85,7 @@
     });
     const plain = { stroke: "transparent", width: 0, edge: true };
     const current = group.curves.flatMap(({ one, label, place: i, origin }) => {
-      const look = { label: label ?? one.gpu ?? group.key, stroke: colour(`--chart-${(i % 6) + 1}`), width: 1.5, dash: i >= 6 ? [6, 3] : undefined };
+      const look = { label: label ?? one.gpu ?? group.key, ...looks(i), width: 1.5 };
       const raw = line(one, one.avg, look, origin);
       if (named("smooth").value === "0") return [raw];
       return [line(one, smooth(one.avg), look, origin), { ...raw, look: { ...look, alpha: 0.3, width: 1, raw: true } }];
@@ -122,15 +150,14 @@
     const { idx, left } = u.cursor;
     chart.readout.hidden = !(left >= 0) || idx === null || idx === undefined;
     if (chart.readout.hidden) return;
-    const looks = chart.lines.map(({ look }) => look);
+    const shown = chart.lines.map(({ look }) => look);
     const value = (i) => { const at = nearest(u, i + 1, idx); return at === null ? undefined : readable(u.data[i + 1][at]); };
-    const rows = looks.flatMap((look, i) => {
+    const rows = shown.flatMap((look, i) => {
       if (look.edge || look.raw || value(i) === undefined) return [];
-      const row = document.createElement("div"), sign = document.createElement("i"), name = document.createElement("span"), number = document.createElement("b");
-      sign.style.background = look.stroke;
+      const row = document.createElement("div"), name = document.createElement("span"), number = document.createElement("b");
       name.textContent = look.label;
-      number.textContent = looks[i + 1]?.raw ? `${value(i)} (${value(i + 1)})` : value(i);
-      row.append(sign, name, number);
+      number.textContent = shown[i + 1]?.raw ? `${value(i)} (${value(i + 1)})` : value(i);
+      row.append(sign(look), name, number);
       return [row];
     });
     const head = document.createElement("div");
@@ -198,17 +225,28 @@
     where.addEventListener("keydown", (event) => step(event, chart));
     where.addEventListener("blur", () => chart.plot?.setCursor({ left: -10, top: -10 }));
     place.append(made);
+    // What is made anew keeps the focus.
+    if (group.name === focused) where.focus({ preventScroll: true });
     return chart;
   };
-  // The arrow keys go from point to point.
-  const step = (event, { plot }) => {
+  // The arrow keys go from point to point, with Shift they mark a part; Enter zooms into it.
+  const step = (event, chart) => {
+    const { plot } = chart;
+    if (!plot?.data[0].length) return;
+    if (event.key === "Enter") return choose(stepped(chart.group))(plot);
+    if (event.key === "Escape") return plot.select.width ? mark(plot, 0, 0) : zoom && enter(null);
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!by || !plot?.data[0].length) return;
+    if (!by) return;
     event.preventDefault();
-    const last = plot.data[0].length - 1;
-    const at = Math.min(Math.max((plot.cursor.idx ?? (by > 0 ? -1 : last + 1)) + by, 0), last);
-    plot.setCursor({ left: plot.valToPos(plot.data[0][at], "x"), top: 0 });
+    const last = plot.data[0].length - 1, from = plot.cursor.idx ?? (by > 0 ? -1 : last + 1);
+    const left = (i) => plot.valToPos(plot.data[0][Math.min(Math.max(i, 0), last)], "x");
+    if (!event.shiftKey) chart.marked = null;
+    else chart.marked ??= left(from);
+    const to = left(from + by);
+    mark(plot, Math.min(chart.marked ?? to, to), Math.abs((chart.marked ?? to) - to));
+    plot.setCursor({ left: to, top: 0 });
   };
+  const mark = (plot, left, width) => plot.setSelect({ left, width, top: 0, height: width ? plot.over.clientHeight : 0 }, false);
   const unusual = (group, byStep, log) => {
     const stepless = byStep && several ? group.curves.filter((curve) => !hasSteps(curve)).map(({ label }) => label) : [];
     return [
@@ -245,8 +283,13 @@
     chart.shape = shape;
     chart.plot = new uPlot(options(chart, chart.where.clientWidth || 280, byStep, log), data, chart.where);
   };
+  let focused = null;
   const clear = () => {
-    charts.forEach((chart) => chart.plot?.destroy());
+    focused = [...charts.values()].find(({ where }) => where === document.activeElement)?.group.name ?? focused;
+    charts.forEach((chart) => {
+      chart.plot?.destroy();
+      chart.plot = null;
+    });
     charts.clear();
     place.replaceChildren();
   };
@@ -261,7 +304,7 @@
   const grouped = (answers) => {
     const found = new Map();
     answers.forEach((got, i) => got?.items.forEach((one) => {
-      if (several && one.source !== "metric") return;
+      if (several && (one.source !== "metric" || hidden.has(i))) return;
       const name = `${one.source}:${one.key}`;
       if (!found.has(name)) found.set(name, { name, key: one.key, source: one.source, curves: [], joins: [], old: [] });
       const group = found.get(name);
@@ -274,7 +317,25 @@
     }));
     return [...found.values()];
   };
-  document.querySelectorAll(".compare [data-tone]").forEach((sign) => { sign.style.background = colour(sign.dataset.tone); });
+  // The jobs whose curves are hidden.
+  const hidden = new Set();
+  const legend = named("legend");
+  const drawSigns = () => {
+    legend?.replaceChildren(...jobs.map(({ label }, i) => {
+      const item = document.createElement("li"), button = document.createElement("button");
+      button.type = "button";
+      button.setAttribute("aria-pressed", String(!hidden.has(i)));
+      button.append(sign(looks(i)), label);
+      button.addEventListener("click", () => {
+        hidden.has(i) ? hidden.delete(i) : hidden.add(i);
+        button.setAttribute("aria-pressed", String(!hidden.has(i)));
+        redraw();
+      });
+      item.append(button);
+      return item;
+    }));
+    document.querySelectorAll("[data-curve]").forEach((place) => place.replaceChildren(sign(looks(Number(place.dataset.curve)))));
+  };
   let answers = [];
   let began = [];
   const show = () => {
@@ -320,6 +381,7 @@
   const enter = (part) => {
     zoom = part;
     named("whole").hidden = part === null;
+    remember();
     reload();
     show();
   };
@@ -330,16 +392,19 @@
     typed = setTimeout(reload, one.tagName === "INPUT" ? 250 : 0);
   }));
   named("x").addEventListener("change", () => enter(null));
-  named("log").addEventListener("change", redraw);
+  named("log").addEventListener("change", () => { remember(); redraw(); });
   named("whole").addEventListener("click", () => enter(null));
   named("smooth").addEventListener("input", redraw);
+  named("smooth").addEventListener("change", remember);
   let ticks = 0;
   document.body.addEventListener("refresh", () => {
     ticks += 1;
     if (ticks % (root.dataset.over === "true" ? 20 : 5) === 0) load();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  document.body.addEventListener("htmx:afterSettle", drawSigns);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { drawSigns(); redraw(); });
   let resized;
   addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(redraw, 200); });
+  drawSigns();
   load();
 })();

@@ -133,9 +133,12 @@ def compare(
     who: SeesPages,
     shared: Shared,
     job: Annotated[list[JobId], Query(max_length=1000)] = [],  # noqa: B006 never changed
+    baseline: JobId | None = None,
 ) -> Response:
-    """Show jobs side by side, the first ones if there are too many."""
+    """Show jobs side by side, the first ones if there are too many; all others as the baseline."""
     chosen = list(dict.fromkeys(job))
+    if baseline in chosen:
+        chosen.sort(key=lambda job_id: job_id != baseline)
     comparison = Comparison([Compared.read(shared, who, job_id) for job_id in chosen[:MOST_JOBS]])
     left_off = max(len(chosen) - MOST_JOBS, 0)
     return page(

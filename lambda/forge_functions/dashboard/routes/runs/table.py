@@ -30,6 +30,7 @@ from pydantic import BaseModel, Field
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.routes.jobs import JobList
 from forge_functions.dashboard.routes.reports import csv_answer
+from forge_functions.dashboard.routes.runs.plots import Plots
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SeesPages
 from forge_functions.lazy_routes import LazyRouter
@@ -153,6 +154,20 @@ class Table(JobList):
             if not any(isinstance((run.result or {}).get(key), nested) for run in self.runs)
         ]
         return plain[:RESULTS]
+
+    @property
+    def plots(self) -> Plots | None:
+        """Pictures of the runs by what they were given, and the column that they are sorted by."""
+        best = [f"metrics.{key}.best" for key in self.metrics]
+        results = [f"result.{key}" for key in self.results]
+        sorted_by = [self.sort] if self.sort and not self.unknown else []
+        targets = [name for name in (*sorted_by, *best, *results) if name not in self.given]
+        return Plots(self.runs, self.given, targets[0]) if self.given and targets else None
+
+    @property
+    def given(self) -> list[str]:
+        """The names of the parameters' columns."""
+        return [f"parameters.{key}" for key in self.parameters]
 
     @cached_property
     def experiments(self) -> list[Experiment]:
