@@ -11,6 +11,7 @@ from forge_schema.model.admin import (
     OwnerLimits,
     OwnerSettings,
     Preemption,
+    QueueChanges,
     QueueInfo,
     Secret,
     Team,
@@ -33,10 +34,14 @@ LAST_DAY = timedelta(days=1)
 
 
 class QueueLimits(TypedDict, total=False):
-    """How much of a queue runs at once; None means no limit, and a limit left out stays."""
+    """How much of a queue runs at once, and which GPUs others only borrow.
+
+    None means no limit, and a limit left out stays.
+    """
 
     max_jobs: int | None
     max_gpus: int | None
+    guaranteed_gpus: int | None
 
 
 class TeamsLimits(QueueLimits, total=False):
@@ -143,12 +148,8 @@ class Administration:
 
     def limit_queue(self, queue: str, **limits: Unpack[QueueLimits]) -> None:
         """Limit how much of a queue runs at once. Limits left out stay; None removes one."""
-        known = next((row for row in self.backend.admin.queues() if row.name == queue), None)
-        self.backend.admin.limit_queue(
-            queue,
-            max_jobs=limits.get("max_jobs", known.max_jobs if known else None),
-            max_gpus=limits.get("max_gpus", known.max_gpus if known else None),
-        )
+        changed = QueueChanges(**limits).model_dump(exclude_unset=True)
+        self.backend.admin.change_queue(queue, changed)
 
     def set_queue(
         self,

@@ -24,6 +24,7 @@ from forge_schema.model.explanation import (
 )
 from forge_schema.model.job import EXPLAINED, MOST_EXPLAINED, Firing, job_unknown
 from forge_schema.model.quantities import counted, names_text
+from forge_schema.model.reading import job_displacing
 from forge_schema.model.spec import IS_SPOT, MAX_PRICE, SPOT
 from forge_schema.model.states import Reason, State
 from forge_schema.queue.reservation import PATIENCE_S
@@ -53,7 +54,7 @@ def displacement(database: Database, status: Row) -> Iterator[str]:
         running = status["state"] == State.RUNNING
         word = "leaves" if running else "left"
         if row["by"] is not None:
-            yield f"it {word} for job {row['by']} of priority {row['priority']}"
+            yield f"it {word} for job {job_displacing(row)}"
         if row["owner"] is not None:
             yield f"it {word} since the budget of {row['owner']} is spent"
         if row["yields_for"] is not None and not running:

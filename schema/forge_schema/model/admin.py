@@ -25,8 +25,10 @@ Spending = Annotated[
     Annotated[Number, Field(ge=0, le=1e12)] | None,
     Field(json_schema_extra=lambda schema: schema.pop("default", None)),
 ]
-
-
+# Like the above, it stays where it is left out.
+Guaranteed = Annotated[
+    Count | None, Field(json_schema_extra=lambda schema: schema.pop("default", None))
+]
 Preemption = Literal["never", "higher-priority"]
 
 
@@ -43,18 +45,21 @@ class QueueInfo(Record):
     preemption: str = "never"
     preempts_after_s: int = 60
     most_preempted: int = 4
+    guaranteed_gpus: int | None = None
 
 
 class QueueSettings(KnownFields):
     """All settings of a queue. By default it is not paused and has no limits.
 
     With the `preemption` `higher-priority`, its jobs that have run for `preempts_after_s` seconds
-    leave for waiting ones of a higher priority, at most `most_preempted` at once.
+    leave for waiting ones of a higher priority, at most `most_preempted` at once. Within its
+    `guaranteed_gpus`, its waiting jobs have those of others leave that use more than their own.
     """
 
     paused: Flag = False
     max_jobs: Count | None = None
     max_gpus: Count | None = None
+    guaranteed_gpus: Guaranteed = None
     preemption: Preemption = "never"
     preempts_after_s: Annotated[int, Field(ge=0, le=2_592_000), NUMERIC] = 60
     most_preempted: Annotated[int, Field(ge=1, le=10_000), NUMERIC] = 4
@@ -77,11 +82,13 @@ class _OfOwner(BaseModel):
 
     A request that may spend more than `approve_gpu_hours` or `approve_cost` waits for an approval.
     Once the jobs of a month have used `gpu_hours_per_month` or `cost_per_month`, it is `when_spent`
-    that happens. Months are those of UTC.
+    that happens. Months are those of UTC. Within `guaranteed_gpus`, waiting jobs have those of
+    others leave that use more than their own.
     """
 
     max_jobs: Count | None = None
     max_gpus: Count | None = None
+    guaranteed_gpus: Guaranteed = None
     weight: Annotated[Number, Field(ge=0.001, le=1000)] = 1.0
     approve_gpu_hours: Spending = None
     approve_cost: Spending = None
@@ -116,10 +123,11 @@ class OwnerLimits(Record, _OfOwner):
 
 
 class _OfTeam(BaseModel):
-    """What all owners of a team together may have; null means no limit."""
+    """What all owners of a team together may have, or are guaranteed; null means no limit."""
 
     max_jobs: Count | None = None
     max_gpus: Count | None = None
+    guaranteed_gpus: Guaranteed = None
     gpu_hours_per_month: Spending = None
     cost_per_month: Spending = None
     when_spent: WhenSpent = "hold"

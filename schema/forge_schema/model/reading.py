@@ -153,13 +153,20 @@ def happened(action: str, detail: Mapping[str, Any] | None) -> str:
     if action == INPUTS_GIVEN:
         return f"had the inputs {', '.join(given_texts(fields['inputs']).values())}"
     if action == "displaced":
-        return f"displaced by job {fields['by']} of priority {fields['priority']}"
+        return f"displaced by job {job_displacing(fields)}"
     if action == "changed":
         return f"changed {', '.join(_change(name, both) for name, both in fields.items())}"
     words = [str(word) for word in (fields.get("program"), *fields.get("ports", ())) if word]
     if action == "retried" and fields.get("checkpoint"):
         return f"retried from checkpoint {fields['checkpoint']}"
     return " ".join([HAPPENED.get(action, action), *(["with", *words] if words else [])])
+
+
+def job_displacing(detail: Mapping[str, Any]) -> str:
+    """Return which job another one left for, and by what right."""
+    if guaranteed_to := detail.get("guaranteed_to"):
+        return f"{detail['by']}, whose GPUs are guaranteed to {guaranteed_to}"
+    return f"{detail['by']} of priority {detail['priority']}"
 
 
 def given_texts(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -231,7 +231,7 @@ class Lanes:
     def _draft(self, free: Capacity) -> Reservation | None:
         draft = self._edition.drafts.get(self.worker_id)
         lane = draft and self._edition.lanes.get(draft.lane_id)
-        needs = lane and self._gangs.get(lane.shape_id)
+        needs = lane and (self._gangs.get(lane.shape_id) or self._served.get(lane.shape_id))
         if not (draft and lane and needs):
             return None
         short_s = draft.expected_at - monotonic()

@@ -6,7 +6,8 @@ gap. Once the job's patience ends, a worker reserves what it needs as it comes f
 of a higher priority, and jobs that fit beside it, go before it.
 
 For a gang, a job on several machines, the sweeper drafts workers (`forge_draft`): they reserve room
-for it likewise. Until it should form, jobs with a time limit may use this room.
+for it likewise. Until it should form, jobs with a time limit may use this room. One of them keeps
+room for a job with guaranteed GPUs while others leave it (`forge_displace`).
 """
 
 import math

@@ -31,8 +31,8 @@ ACTIONS: Mapping[str, str] = {
     "deleted": "An ended job was deleted with all that it stored.",
     "asked to cancel": "A running job was asked to end.",
     "asked to preempt": "A running job was asked to leave its worker and resume elsewhere.",
-    "displaced": "A running job was asked to leave for one of a higher priority, which `detail`"
-    " names.",
+    "displaced": "A running job was asked to leave for one of a higher priority, or whose GPUs are"
+    " guaranteed, which `detail` names.",
     "asked to time out": "A running job reached its time limit.",
     "asked to grow": "A job on several machines was asked to restart on more of them.",
     "inputs given": "An attempt began with inputs. `detail` has each one's version and digest.",

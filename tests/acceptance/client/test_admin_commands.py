@@ -144,6 +144,7 @@ def test_queues_are_listed_paused_limited_and_resumed(admin: Command, project: P
     assert row == {
         "name": "night", "paused": True, "max_jobs": 3, "max_gpus": 8, "waiting": 2, "running": 0,
         "gpus": 0, "preemption": "never", "preempts_after_s": 60, "most_preempted": 4,
+        "guaranteed_gpus": None,
     }  # fmt: skip
     assert "0 of 3" in admin("queue", "list").stdout
     assert admin("queue", "limit", "night", "--jobs", "none").returncode == 0
@@ -160,7 +161,7 @@ def test_an_owner_is_limited(admin: Command) -> None:
     (row,) = rows(admin, "queue", "list", "--owners")
     limits = {"owner": "bob", "max_jobs": 9, "max_gpus": 4, "weight": 2.0, "when_spent": "hold"}
     limits |= dict.fromkeys(("gpu_hours_per_month", "cost_per_month", "used_gpu_hours"))
-    limits |= dict.fromkeys(("used_cost", "spent_at"))
+    limits |= dict.fromkeys(("used_cost", "spent_at", "guaranteed_gpus"))
     assert row == {**limits, "approve_gpu_hours": None, "approve_cost": None}
     asks = ("--approve-gpu-hours", "8", "--approve-cost", "2.5")
     assert (

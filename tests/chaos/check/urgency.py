@@ -5,19 +5,21 @@ from __future__ import annotations
 from chaos.check.violation import by_sql
 
 HIGHER_ONLY = by_sql(
-    "a job makes room only for one of a higher priority, and never back for one that it displaced",
+    "a job makes room only for one of a higher priority, and never back for one that it displaced,"
+    " unless that one's GPUs are guaranteed",
     """
     SELECT
         left_for.job_id,
         format('priority %s made room for job %s of priority %s', detail ->> 'own', detail ->> 'by',
             detail ->> 'priority') AS says
     FROM event AS left_for
-    WHERE action = 'displaced' AND (
+    WHERE action = 'displaced' AND NOT detail ? 'guaranteed_to' AND (
         (detail ->> 'own')::integer >= (detail ->> 'priority')::integer
         OR EXISTS (
             SELECT FROM event AS back
             WHERE back.action = 'displaced' AND back.job_id = (left_for.detail ->> 'by')::bigint
                 AND (back.detail ->> 'by')::bigint = left_for.job_id
+                AND NOT back.detail ? 'guaranteed_to'
         )
     )
     """,

@@ -20,6 +20,9 @@ from support.queue.racers import ASKING_OWNER, AT_ONCE, OWNERS, SWEEPS, Course, 
 if TYPE_CHECKING:
     from pathlib import Path
 
+LEFT = """
+    SELECT DISTINCT detail ? 'guaranteed_to' AS for_guarantee FROM event WHERE action = 'displaced'
+"""
 SEED, RACERS, SWEEPERS, JOBS = 20_261_123, 8, 2, 250
 
 
@@ -35,6 +38,8 @@ def test_no_invariant_breaks_when_all_verbs_race(database_url: str, tmp_path: Pa
         admin = Limits(database, actor="user:root")
         admin.limit_owner(ASKING_OWNER, OwnerSettings(approve_cost=0))
         admin.set_queue(URGENT_QUEUE, {"max_jobs": 3, "preempts_after_s": 0})
+        admin.set_queue("default", {"preempts_after_s": 0})
+        admin.limit_owner(OWNERS[0], OwnerSettings(guaranteed_gpus=8))
         course = Course(database_url, SEED, JOBS, history, limits)
         racers = [stack.enter_context(Racer(course, f"w{n}")) for n in range(RACERS)]
         at_once(
@@ -44,8 +49,8 @@ def test_no_invariant_breaks_when_all_verbs_race(database_url: str, tmp_path: Pa
             *[racer.race for racer in racers],
         )
         with database.transaction() as connection:
-            left = connection.execute("SELECT FROM event WHERE action = 'displaced'").fetchall()
+            left = connection.execute(LEFT).fetchall()
     history.close()
     assert len(course.jobs) == JOBS
-    assert left
+    assert {row["for_guarantee"] for row in left} == {False, True}
     assert violations(database_url, (tmp_path / "store").as_uri(), history.path) == []

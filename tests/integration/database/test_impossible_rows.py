@@ -172,6 +172,18 @@ IMPOSSIBLE = {
         "a negative limit",
     ): "INSERT INTO queue (name, max_jobs) VALUES ('x', -1)",
     (
+        "guarantee_not_negative",
+        "less than nothing that is guaranteed",
+    ): "INSERT INTO queue (name, guaranteed_gpus) VALUES ('x', -1)",
+    (
+        "guarantee_not_negative",
+        "an owner to whom less than nothing is guaranteed",
+    ): "INSERT INTO owner_quota (owner, guaranteed_gpus) VALUES ('x', -1)",
+    (
+        "team_guarantee_not_negative",
+        "a team to which less than nothing is guaranteed",
+    ): "INSERT INTO team (name, created_at, guaranteed_gpus) VALUES ('x', now(), -1)",
+    (
         "slot_kind",
         "a slot of no limit",
     ): "INSERT INTO slot (kind, name, n) VALUES ('queue', 'default', 1)",

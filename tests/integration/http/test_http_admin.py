@@ -172,6 +172,7 @@ def test_an_owners_limits_are_set_whole(root: Caller) -> None:
             "paused": False,
             "max_jobs": 2,
             "max_gpus": None,
+            "guaranteed_gpus": None,
             "weight": 2.5,
             "approve_gpu_hours": None,
             "approve_cost": None,

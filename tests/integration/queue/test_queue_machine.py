@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from stamina.instrumentation import set_on_retry_hooks
 from support.database.clock import Steady
+from support.urgency.guarantee_machine import GPUS, GuaranteeMachine
 from support.urgency.urgent_machine import UrgentMachine
 
 if TYPE_CHECKING:
@@ -27,6 +28,16 @@ if TYPE_CHECKING:
 WANTED = os.environ.get("FORGE_TEST_MACHINE_EXAMPLES")
 EXAMPLES = int(WANTED or 25)
 STEPS = 50
+SETTINGS = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=STEPS,
+    deadline=None,
+    derandomize=WANTED is None,
+    database=None,
+    phases=[Phase.generate, Phase.shrink] if WANTED else [Phase.generate],
+    print_blob=False,
+    suppress_health_check=list(HealthCheck),
+)
 
 
 @pytest.fixture
@@ -51,19 +62,16 @@ def machine(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[UrgentMa
 # A long run takes hours.
 @pytest.mark.timeout(0 if WANTED else 300)
 def test_whatever_happens_in_whatever_order(machine: type[UrgentMachine]) -> None:
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=EXAMPLES,
-            stateful_step_count=STEPS,
-            deadline=None,
-            derandomize=WANTED is None,
-            database=None,
-            phases=[Phase.generate, Phase.shrink] if WANTED else [Phase.generate],
-            print_blob=False,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_state_machine_as_test(machine, settings=SETTINGS)
     print(f"{machine.examples} examples, {machine.steps} steps, {machine.seen}")  # noqa: T201  shown with -s
     assert machine.examples >= EXAMPLES
     assert set(machine.seen) == {"displaced", "suspected", "trusted", "held back"}
+
+
+@pytest.mark.timeout(0 if WANTED else 300)
+def test_guaranteed_gpus_are_given_back_and_never_taken(rig: Rig) -> None:
+    gpus = [{"name": "NVIDIA H100", "uuid": f"GPU-{n}", "vram_mb": 81920} for n in range(GPUS)]
+    team = [rig.worker(name, gpus=gpus) for name in ("one", "two")]
+    machine = type("Machine", (GuaranteeMachine,), {"rig": rig, "team": team})
+    run_state_machine_as_test(machine, settings=SETTINGS)
+    assert machine.seen["given back"]

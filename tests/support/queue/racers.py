@@ -14,7 +14,7 @@ from chaos.dice import dice_of
 from forge_schema.database.pool import Database
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Reason, Standing, State, WorkerStatus
-from forge_schema.model.worker import Capacity, Machine
+from forge_schema.model.worker import Capacity, Gpu, Machine
 from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import NotRetryable, Queue
@@ -30,14 +30,17 @@ if TYPE_CHECKING:
     from chaos.evidence.history import History
 
 TTL, EVERY = timedelta(seconds=0.3), timedelta(seconds=0.05)
-ROOM = Capacity(100, 1000, 1000, 0)
+ROOM = Capacity(100, 1000, 1000, 1, gpus_in_all=4)
+GPUS = [Gpu(name="NVIDIA H100", uuid=f"GPU-{n}", vram_mb=81920) for n in range(4)]
 BATCH, MOST_STATUSES = 4, 1000
 OWNERS, SWEEPS, AT_ONCE = ("ann", LIMITED_OWNER), ("a", "b"), 2
 # All jobs of this owner wait for approval.
 ASKING_OWNER = "kim"
 LONGER = """
     UPDATE ready SET ready_at = ready_at - interval '6 seconds' WHERE ctid IN (
-        SELECT ctid FROM ready WHERE nice < 0 AND attempt = 0 LIMIT 5 FOR UPDATE SKIP LOCKED
+        SELECT ctid FROM ready
+        WHERE attempt = 0 AND (nice < 0 OR forge_is_guaranteed(lane_id))
+        LIMIT 5 FOR UPDATE SKIP LOCKED
     )
 """
 REASONS = (Reason.EXIT_CODE, Reason.PREEMPTED, Reason.DRAINED, Reason.OOM, Reason.START_FAILED)
@@ -114,7 +117,7 @@ class Racer:
         self._stack = ExitStack()
         url = f"{course.url}&application_name={name}"
         self._database = self._stack.enter_context(Database(url))
-        self._machine = Machine(uuid4(), 100, 1000, 1000)
+        self._machine = Machine(uuid4(), 100, 1000, 1000, gpus=GPUS)
         registry = Registry(self._database, actor=f"worker:{name}")
         self._id = registry.register(name, self._machine)
         self._stack.callback(registry.disconnect, self._id, self._machine.boot_id)
@@ -159,6 +162,7 @@ class Racer:
             spec(
                 queue=dice.choice(["default", LIMITED_QUEUE, URGENT_QUEUE, URGENT_QUEUE]),
                 priority=dice.choice([0, 0, 5]),
+                gpus=dice.choice([0, 0, 1]),
                 delay_s=dice.choice([0, 0, 0, 0.1]),
                 max_failures=dice.randint(0, 2),
                 backoff_s=1,
@@ -233,7 +237,7 @@ class Racer:
             self._queue.preempt(job_id)
 
     def displace(self) -> None:
-        """Have jobs leave, as if those of a higher priority had waited for a while."""
+        """Have jobs leave, as if others had waited for a while."""
         with self._database.transaction() as connection:
             connection.execute(LONGER)
         self._tick.displace()

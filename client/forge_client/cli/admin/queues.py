@@ -27,6 +27,7 @@ from forge_client.errors import ClientError
 app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Queues: list, pause, limit, set.")
 NO_LIMIT = "none"
 MOST = 2**31 - 1
+AT_ONCE = {"--jobs": "max_jobs", "--gpus": "max_gpus", "--guaranteed-gpus": "guaranteed_gpus"}
 LARGEST_AMOUNT = 1e12
 # What only owners have, in words.
 ONLY_OWNERS = {
@@ -70,11 +71,13 @@ QUEUES: list[Column] = [
     ("WAITING", lambda q: q.waiting),
     ("RUNNING", lambda q: _of(q.running, q.max_jobs)),
     ("GPUS", lambda q: _of(q.gpus, q.max_gpus)),
+    ("GUARANTEED", lambda q: q.guaranteed_gpus),
 ]
 OWNERS: list[Column] = [
     ("OWNER", lambda o: o.owner),
     ("MOST JOBS", lambda o: o.max_jobs),
     ("MOST GPUS", lambda o: o.max_gpus),
+    ("GUARANTEED", lambda o: o.guaranteed_gpus),
     ("WEIGHT", lambda o: f"{o.weight:g}"),
     ("ASKS ABOVE", lambda o: _spent(o.approve_gpu_hours, o.approve_cost)),
     ("USED THIS MONTH", used),
@@ -191,6 +194,10 @@ def limit(
     ] = None,
     jobs: Annotated[str | None, typer.Option(help="Maximum running jobs, or none.")] = None,
     gpus: Annotated[str | None, typer.Option(help="Maximum GPUs in use, or none.")] = None,
+    guaranteed_gpus: Annotated[
+        str | None,
+        typer.Option(help="GPUs that jobs of others have to leave once they are needed, or none."),
+    ] = None,
     weight: Annotated[
         float | None,
         typer.Option(
@@ -220,65 +227,58 @@ def limit(
 ) -> None:
     """Limit how much of a queue, an owner or a team runs at once, or in a month.
 
-    Omitted limits stay.
+    Or guarantee GPUs to it. Omitted settings stay.
     """
     amounts = Amounts(approve_gpu_hours, approve_cost, gpu_hours_per_month, cost_per_month)
     of_owner = {"weight": weight, "when_spent": when_spent}
     spending = amounts.checked() | {k: v for k, v in of_owner.items() if v is not None}
-    _check(queue, owner, team, jobs, gpus, spending)
+    given = {"--jobs": jobs, "--gpus": gpus, "--guaranteed-gpus": guaranteed_gpus}
+    at_once = {
+        AT_ONCE[name]: _count(name, text) for name, text in given.items() if text is not None
+    }
+    _check(queue, owner, team, at_once, spending)
     with backend_of(context) as backend:
         if owner is not None:
-            _limit_owner(backend, owner, jobs, gpus, spending)
+            _limit_owner(backend, owner, at_once | spending)
         elif team is not None:
-            _limit_team(backend, team, jobs, gpus, spending)
+            _limit_team(backend, team, at_once | spending)
         else:
-            _limit_queue(backend, str(queue), jobs, gpus)
+            _limit_queue(backend, str(queue), at_once)
 
 
-def _limit_queue(backend: Backend, name: str, jobs: str | None, gpus: str | None) -> None:
-    known = next((row for row in backend.admin.queues() if row.name == name), None)
-    max_jobs = _changed("--jobs", jobs, known.max_jobs if known else None)
-    max_gpus = _changed("--gpus", gpus, known.max_gpus if known else None)
-    backend.admin.limit_queue(name, max_jobs=max_jobs, max_gpus=max_gpus)
-    narration.say(f"queue {name}: {_limits(max_jobs, max_gpus)}")
+def _limit_queue(backend: Backend, name: str, given: dict[str, int | None]) -> None:
+    backend.admin.change_queue(name, given)
+    now = next(row for row in backend.admin.queues() if row.name == name)
+    narration.say(f"queue {name}: {_limits(now)}")
 
 
-def _limit_owner(
-    backend: Backend, owner: str, jobs: str | None, gpus: str | None, given: dict[str, Any]
-) -> None:
+def _limit_owner(backend: Backend, owner: str, given: dict[str, Any]) -> None:
     listed = backend.admin.owner_limits()
     known = next((row for row in listed if row.owner == owner), OwnerSettings())
-    settings = OwnerSettings(
-        max_jobs=_changed("--jobs", jobs, known.max_jobs),
-        max_gpus=_changed("--gpus", gpus, known.max_gpus),
-        **{"weight": known.weight, **given},
-    )
+    kept = {name: getattr(known, name) for name in ("max_jobs", "max_gpus", "weight")}
+    settings = OwnerSettings(**{**kept, **given})
     backend.admin.limit_owner(owner, settings)
     now = known.model_copy(update=settings.model_dump(exclude_unset=True))
     above = _spent(now.approve_gpu_hours, now.approve_cost)
     budget = _spent(now.gpu_hours_per_month, now.cost_per_month)
     narration.say(
-        f"owner {owner}: {_limits(now.max_jobs, now.max_gpus)}, weight {now.weight:g}"
+        f"owner {owner}: {_limits(now)}, weight {now.weight:g}"
         + (f", approval above {above}" if above else "")
         + (f", {budget} a month, then {now.when_spent}" if budget else "")
     )
 
 
-def _limit_team(
-    backend: Backend, team: str, jobs: str | None, gpus: str | None, given: dict[str, Any]
-) -> None:
-    at_once = {"max_jobs": ("--jobs", jobs), "max_gpus": ("--gpus", gpus)}
-    limits = {name: _changed(*of, None) for name, of in at_once.items() if of[1] is not None}
+def _limit_team(backend: Backend, team: str, given: dict[str, Any]) -> None:
     if not any(row.name == team for row in backend.admin.teams()):
         raise ClientError(
             f"there is no team {team!r}",
             hint=f"`forge team join {team} OWNER…` makes one",
             code="team_not_found",
         )
-    now = backend.admin.change_team(team, TeamChanges(**{**limits, **given}))
+    now = backend.admin.change_team(team, TeamChanges(**given))
     budget = _spent(now.gpu_hours_per_month, now.cost_per_month)
     narration.say(
-        f"team {team}: {_limits(now.max_jobs, now.max_gpus)}"
+        f"team {team}: {_limits(now)}"
         + (f", {budget} a month, then {now.when_spent}" if budget else "")
     )
 
@@ -287,26 +287,21 @@ def _check(
     queue: str | None,
     owner: str | None,
     team: str | None,
-    jobs: str | None,
-    gpus: str | None,
+    at_once: dict[str, int | None],
     of_owner: dict[str, Any],
 ) -> None:
     if [queue, owner, team].count(None) != 2:  # noqa: PLR2004 - all but one
         raise _wrong("name a queue, an owner or a team", "as in `forge queue limit night --gpus 8`")
-    if (jobs, gpus) == (None, None) and not of_owner:
+    if not at_once and not of_owner:
         raise _wrong("there is nothing to change", "give --jobs or --gpus a number, or none")
     what = next((text for name, text in ONLY_OWNERS.items() if name in of_owner), None)
     if team is not None and what is not None:
         raise _wrong(f"a team has no {what}", "name an owner with --owner")
     if of_owner and queue is not None:
         raise _wrong(f"a queue has no {what or 'budget'}", "name an owner with --owner")
-    _changed("--jobs", jobs, None)
-    _changed("--gpus", gpus, None)
 
 
-def _changed(option: str, text: str | None, known: int | None) -> int | None:
-    if text is None:
-        return known
+def _count(option: str, text: str) -> int | None:
     if text == NO_LIMIT:
         return None
     if not (text.isascii() and text.isdecimal()) or int(text) > MOST:
@@ -339,8 +334,11 @@ def _of(count: int, most: int | None) -> str:
     return str(count) if most is None else f"{count} of {most}"
 
 
-def _limits(max_jobs: int | None, max_gpus: int | None) -> str:
-    return f"{_at_most(max_jobs, 'job')} and {_at_most(max_gpus, 'GPU')} at once"
+def _limits(of: QueueInfo | OwnerLimits | OwnerSettings | Team) -> str:
+    limits = f"{_at_most(of.max_jobs, 'job')} and {_at_most(of.max_gpus, 'GPU')} at once"
+    if of.guaranteed_gpus is None:
+        return limits
+    return f"{limits}, {counted(of.guaranteed_gpus, 'GPU')} guaranteed"
 
 
 def _at_most(limit: int | None, what: str) -> str:

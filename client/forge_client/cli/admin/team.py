@@ -19,6 +19,7 @@ COLUMNS: list[Column] = [
     ("OWNERS", lambda t: ", ".join(t.owners)),
     ("MOST JOBS", lambda t: t.max_jobs),
     ("MOST GPUS", lambda t: t.max_gpus),
+    ("GUARANTEED", lambda t: t.guaranteed_gpus),
     ("USED THIS MONTH", used),
     ("", lambda t: "spent" if t.spent_at else ""),
 ]

@@ -80,10 +80,12 @@ class Queue(SQLModel, table=True):
 
     With the `preemption` `higher-priority`, jobs that have run for `preempts_after_s` leave for
     waiting ones of a higher priority, at most `most_preempted` at once; see `forge_displace`. For
-    a while, only jobs as urgent as the one that they leave for take slots of its limits.
+    a while, only jobs as urgent as the one that they leave for take slots of its limits. Others
+    leave for jobs of a queue, owner or team within their `guaranteed_gpus`.
     """
 
     __table_args__ = (
+        CheckConstraint("guaranteed_gpus >= 0", name="guarantee_not_negative"),
         CheckConstraint("max_jobs >= 0 AND max_gpus >= 0", name="limits_not_negative"),
         CheckConstraint("preemption IN ('never', 'higher-priority')", name="preemption_known"),
         CheckConstraint("preempts_after_s >= 0 AND most_preempted >= 1", name="preemption_bounds"),
@@ -93,6 +95,7 @@ class Queue(SQLModel, table=True):
     paused: bool = c.flag()
     max_jobs: int | None = c.integer(null=True)
     max_gpus: int | None = c.integer(null=True)
+    guaranteed_gpus: int | None = c.integer(null=True)
     preemption: str = c.string(default="'never'")
     preempts_after_s: int = c.integer(default="60")
     most_preempted: int = c.integer(default="4")
@@ -108,6 +111,7 @@ class Team(SQLModel, table=True):
     """
 
     __table_args__ = (
+        CheckConstraint("guaranteed_gpus >= 0", name="team_guarantee_not_negative"),
         CheckConstraint("max_jobs >= 0 AND max_gpus >= 0", name="team_limits_not_negative"),
         CheckConstraint(
             "gpu_hours_per_month >= 0 AND cost_per_month >= 0", name="team_budgets_not_negative"
@@ -119,6 +123,7 @@ class Team(SQLModel, table=True):
     created_at: datetime = c.moment()
     max_jobs: int | None = c.integer(null=True)
     max_gpus: int | None = c.integer(null=True)
+    guaranteed_gpus: int | None = c.integer(null=True)
     gpu_hours_per_month: float | None = c.number(null=True)
     cost_per_month: float | None = c.number(null=True)
     when_spent: str = c.string(default="'hold'")
@@ -135,6 +140,7 @@ class OwnerQuota(SQLModel, table=True):
 
     __tablename__ = "owner_quota"
     __table_args__ = (
+        CheckConstraint("guaranteed_gpus >= 0", name="guarantee_not_negative"),
         CheckConstraint("max_jobs >= 0 AND max_gpus >= 0", name="limits_not_negative"),
         CheckConstraint("weight > 0", name="weight_positive"),
         CheckConstraint(
@@ -152,6 +158,7 @@ class OwnerQuota(SQLModel, table=True):
     paused: bool = c.flag()
     max_jobs: int | None = c.integer(null=True)
     max_gpus: int | None = c.integer(null=True)
+    guaranteed_gpus: int | None = c.integer(null=True)
     weight: float = c.number(default="1")
     approve_gpu_hours: float | None = c.number(null=True)
     approve_cost: float | None = c.number(null=True)

@@ -1,9 +1,10 @@
 -- The running jobs that leave for this one; the job, with its priority, for which this one's newest
--- attempt was asked to leave, or the owner whose budget was spent; and the job for which the free slots of
+-- attempt was asked to leave, and whom its GPUs are guaranteed to; or the owner whose budget was spent; and the job for which the free slots of
 -- its queue are kept. Null if there is none.
 SELECT
     ARRAY(SELECT leaving FROM forge_leaving_for(%(job_id)s) AS leaving ORDER BY leaving) AS leaving,
     event.detail -> 'by' AS by, event.detail -> 'priority' AS priority,
+    event.detail ->> 'guaranteed_to' AS guaranteed_to,
     event.detail ->> 'owner' AS owner,
     (
         SELECT queue.yields_for

@@ -14,8 +14,8 @@ held AS MATERIALIZED (
     GROUP BY lane.queue
 )
 SELECT
-    queue.name, queue.paused, queue.max_jobs, queue.max_gpus, queue.preemption,
-    queue.preempts_after_s, queue.most_preempted,
+    queue.name, queue.paused, queue.max_jobs, queue.max_gpus, queue.guaranteed_gpus,
+    queue.preemption, queue.preempts_after_s, queue.most_preempted,
     coalesce(waiting.jobs, 0)::integer AS waiting,
     coalesce(held.jobs, 0)::integer AS running,
     coalesce(held.gpus, 0)::integer AS gpus

@@ -4,15 +4,19 @@
 -- Locks: team, then owner_quota; valid only after `lock_owners`, in the same transaction.
 WITH made AS (
     INSERT INTO team (
-        name, created_at, max_jobs, max_gpus, gpu_hours_per_month, cost_per_month, when_spent
+        name, created_at, max_jobs, max_gpus, guaranteed_gpus, gpu_hours_per_month, cost_per_month,
+        when_spent
     )
     VALUES (
-        %(name)s, forge_now(), %(max_jobs)s, %(max_gpus)s, %(gpu_hours_per_month)s,
-        %(cost_per_month)s, %(when_spent)s
+        %(name)s, forge_now(), %(max_jobs)s, %(max_gpus)s, %(guaranteed_gpus)s,
+        %(gpu_hours_per_month)s, %(cost_per_month)s, %(when_spent)s
     )
     ON CONFLICT (name) DO UPDATE
-        SET (max_jobs, max_gpus, gpu_hours_per_month, cost_per_month, when_spent) = (
-            SELECT max_jobs, max_gpus, gpu_hours_per_month, cost_per_month, when_spent
+        SET (
+            max_jobs, max_gpus, guaranteed_gpus, gpu_hours_per_month, cost_per_month, when_spent
+        ) = (
+            SELECT
+                max_jobs, max_gpus, guaranteed_gpus, gpu_hours_per_month, cost_per_month, when_spent
             FROM jsonb_populate_record(team, %(given)s)
         )
     RETURNING *, xmax = 0 AS is_new
@@ -40,8 +44,8 @@ told AS (
         jsonb_build_object(
             'team', made.name, 'joined', array(SELECT owner FROM joined),
             'left', array(SELECT owner FROM gone), 'max_jobs', max_jobs, 'max_gpus', max_gpus,
-            'gpu_hours_per_month', gpu_hours_per_month, 'cost_per_month', cost_per_month,
-            'when_spent', when_spent
+            'guaranteed_gpus', guaranteed_gpus, 'gpu_hours_per_month', gpu_hours_per_month,
+            'cost_per_month', cost_per_month, 'when_spent', when_spent
         )
     FROM made
     WHERE made.is_new OR %(given)s::jsonb <> '{}'

@@ -1,8 +1,8 @@
 -- Every team with its owners and limits, by name, or the one of a name; and what those with a budget
 -- have used this month.
 SELECT
-    t.name, t.max_jobs, t.max_gpus, t.gpu_hours_per_month, t.cost_per_month, t.when_spent,
-    t.spent_at, its.owners,
+    t.name, t.max_jobs, t.max_gpus, t.guaranteed_gpus, t.gpu_hours_per_month, t.cost_per_month,
+    t.when_spent, t.spent_at, its.owners,
     CASE WHEN t.gpu_hours_per_month IS NOT NULL THEN its.gpu_hours END AS used_gpu_hours,
     CASE WHEN t.cost_per_month IS NOT NULL THEN its.cost END AS used_cost
 FROM team AS t

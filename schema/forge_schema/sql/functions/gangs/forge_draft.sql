@@ -1,12 +1,13 @@
 -- Drafts workers for gangs that smaller jobs would starve; returns how many were drafted now.
 -- A gang's `patience` counts from when it is first by priority, fair share and age on enough workers:
--- `passed_at`, as for a job that does not fit. After it, the first such gang of each pool that enough
--- workers could run has a `turn`: workers are drafted for it, which from then on take only jobs that
+-- `passed_at`, as for a job that does not fit; or from when its GPUs are guaranteed. After it, the first
+-- such gang of each pool that enough workers could run has a `turn`: workers are drafted for it, which from then on take only jobs that
 -- leave room for it, or end before it can form (`forge_expect`). No worker is drafted for two gangs, so
 -- none waits for another.
 -- A gang that has not formed by the end of its turn rests as long as that lasted, and other jobs run;
 -- its next turn is twice as long, so that one is long enough for the jobs that it waits for.
--- A gang that lost a member has a turn already (`forge_keep`), beside that of the pool.
+-- A gang that lost a member has a turn already (`forge_keep`), beside that of the pool, and so has a job
+-- on one machine that others leave to it (`forge_displace`).
 -- Of several sweepers one does this at a time.
 -- Locks: sweeper, then forming, then ready (both skipping locked), then draft.
 CREATE OR REPLACE FUNCTION forge_draft(patience interval, turn interval) RETURNS integer
@@ -16,7 +17,7 @@ DECLARE
     shares jsonb;
     drafted integer := 0;
 BEGIN
-    IF NOT EXISTS (SELECT FROM shape WHERE nodes > 1) THEN
+    IF NOT EXISTS (SELECT FROM shape WHERE nodes > 1) AND NOT EXISTS (SELECT FROM forming) THEN
         RETURN 0;
     END IF;
     PERFORM FROM sweeper FOR UPDATE SKIP LOCKED;
@@ -57,8 +58,9 @@ BEGIN
         ORDER BY nice, share, job_id
         LIMIT 50
     LOOP
-        IF gang.passed_at IS NULL AND forge_goes_first(
-            gang.shape_id, gang.nice, gang.share, gang.job_id, shares
+        IF gang.passed_at IS NULL AND (
+            forge_goes_first(gang.shape_id, gang.nice, gang.share, gang.job_id, shares)
+            OR forge_is_guaranteed(gang.lane_id)
         ) THEN
             UPDATE ready SET passed_at = forge_now()
             WHERE lane_id = gang.lane_id AND nice = gang.nice AND job_id = (

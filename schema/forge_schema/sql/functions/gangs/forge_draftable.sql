@@ -17,12 +17,19 @@ LANGUAGE sql STABLE AS $$
         JOIN queue ON queue.name = lane.queue AND queue.preemption = 'higher-priority'
         WHERE job.id = gang
     ),
+    lent AS MATERIALIZED (
+        SELECT able.job_id FROM job CROSS JOIN LATERAL forge_displaceable(
+            job.lane_id, job.nice, false, forge_is_guaranteed(job.lane_id), by_worker => true
+        ) AS able
+        WHERE job.id = gang
+    ),
     holds AS MATERIALIZED (
         SELECT
             lease.worker_id, count(*) AS jobs,
             max(least(
                 CASE
                     WHEN (lane.queue, true) IN (SELECT queue, lease.nice > nice FROM urgent) THEN 0
+                    WHEN lease.job_id IN (SELECT job_id FROM lent) THEN 0
                     WHEN progress > 0.05 THEN ran.seconds * (1 - progress) / progress ELSE 600
                 END,
                 extract(EPOCH FROM lease.deadline_at - forge_now())::float8

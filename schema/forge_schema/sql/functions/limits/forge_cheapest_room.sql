@@ -1,7 +1,8 @@
 -- The worker on which the first of some `victims`, in their order, give room to a job of a shape, and
--- these; the worker of the fewest and earliest of them. None if no worker would have room.
+-- these; the worker of the fewest and earliest of them. None if no worker would have room. One that has
+-- room already keeps it for another job: who left would come back to it. So it counts only `for_limits`.
 CREATE OR REPLACE FUNCTION forge_cheapest_room(
-    wanted integer, victims bigint[], OUT worker_id bigint, OUT jobs bigint[]
+    wanted integer, victims bigint[], for_limits boolean, OUT worker_id bigint, OUT jobs bigint[]
 )
 LANGUAGE sql STABLE AS $$
     WITH of_worker AS MATERIALIZED (
@@ -22,6 +23,7 @@ LANGUAGE sql STABLE AS $$
         LIMIT 1
     ) AS enough
     WHERE forge_takes_jobs(worker) AND forge_fits(shape, worker)
+        AND (for_limits OR NOT forge_fits_without(wanted, worker.id, '{}'))
         AND NOT EXISTS (SELECT FROM draft WHERE draft.worker_id = worker.id)
     ORDER BY array_position(victims, enough.jobs[enough.n]), enough.n, of_worker.worker_id
     LIMIT 1

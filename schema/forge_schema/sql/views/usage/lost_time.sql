@@ -1,7 +1,7 @@
 -- The cost in seconds of each attempt interrupted through no fault of its job: the work after its
 -- last stored checkpoint, done again; the wait for the next attempt; and the time until that one's
--- job ran. The latter two are null until they are known. `displaced_by` is the job of a higher
--- priority for which it had to leave, `again_gpu_s` the GPU time that is spent again.
+-- job ran. The latter two are null until they are known. `displaced_by` is the job for which it had to
+-- leave, of a higher priority or with guaranteed GPUs, `again_gpu_s` the GPU time that is spent again.
 CREATE VIEW lost_time AS
 SELECT
     ended.job_id,
