@@ -38,5 +38,5 @@ def _took(project: Path, env: Mapping[str, str], given: tuple[str, ...] = ()) ->
     words = ("submit", str(project), "--wait", *given, "--", "true")
     forge(*words, env=env)
     (attempt,) = json.loads(forge("show", "@last", "-o", "json", env=env))["attempts"]
-    begin, end = (datetime.fromisoformat(attempt[name]) for name in ("started_at", "finished_at"))
+    begin, end = (datetime.fromisoformat(attempt[name]) for name in ("claimed_at", "finished_at"))
     return (end - begin).total_seconds()
