@@ -164,9 +164,24 @@ def test_a_report_is_saved_as_a_spreadsheet_takes_it(root: Guest) -> None:
     assert "'=1+1" in answer.text
     assert ",=1+1" not in answer.text
     grouped = root.page("/reports/jobs?since=1h&by=queue&by=state")
-    assert "<td>sheet</td>" in grouped
+    assert '<a href="/jobs?q=queue:sheet">sheet</a>' in grouped
     assert root.http.get("/reports/jobs?by=nothing").status_code in {400, 422}
     assert root.http.get("/reports/none").status_code == 404
+
+
+def test_a_report_is_sorted_by_any_column_and_added_up(root: Guest) -> None:
+    rig = root.api.rig
+    for _ in range(2):
+        rig.submit(owner="cleo", queue="few")
+    rig.submit_many(3, owner="cleo", queue="many")
+    grouped = "/reports/jobs?since=1h&by=owner&by=queue&sort=jobs"
+    for path, order in ((grouped, ["few", "many"]), (f"{grouped}&down=true", ["many", "few"])):
+        shown = root.page(path)
+        queues = re.findall(r"q=queue:(few|many)", shown)
+        assert queues == order
+    (total,) = re.findall(r"<tfoot>.*?>(\d+)</td>", shown)
+    assert int(total) == rig.count("job")
+    assert shown.count('class="bar"') == shown.count("<tr>") - 2
 
 
 def test_a_saved_report_is_read_by_programs_too(root: Guest) -> None:

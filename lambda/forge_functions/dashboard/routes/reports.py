@@ -1,9 +1,13 @@
 """Reports: the reporting views as tables, and as CSV."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
+from functools import cached_property
 from io import StringIO
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 from forge_schema.database.pool import Row
@@ -23,8 +27,95 @@ from forge_functions.services import Services, Shared
 router = LazyRouter()
 SHOWN = 200
 SAVED = 10_000
+# Where a value of a column leads.
+LINKS = {
+    **dict.fromkeys(("job_id", "next_job_id", "displaced_by"), "/jobs/"),
+    "worker_id": "/workers/",
+    **{key: f"/jobs?q={key}:" for key in ("owner", "queue", "team", "sweep", "experiment")},
+}
+# A group's measure that may be added up, unlike a share or a number of different jobs.
+SUM = re.compile(r"(sum\(\w+\)(::bigint)?|count\(\*\))$")
 Since = Annotated[Text | None, Field(max_length=40), Query()]
 By = Annotated[list[Word] | None, Query(max_length=12)]
+Sort = Annotated[Word | None, Query()]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A report's rows, all of them if it is `whole`; in the order of a column if one is named."""
+
+    report: Report
+    found: Sequence[Row]
+    whole: bool
+    sort: str | None
+    down: bool
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The first rows."""
+        column = self.sort
+        if column is None or column not in self.columns:
+            return list(self.found[:SHOWN])
+        known = [row for row in self.found if row[column] is not None]
+        known.sort(key=lambda row: _sortable(row[column]), reverse=self.down)
+        return [*known, *(row for row in self.found if row[column] is None)][:SHOWN]
+
+    @property
+    def more(self) -> bool:
+        """Whether there are others."""
+        return not self.whole or len(self.found) > len(self.rows)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.found[0]) if self.found else []
+
+    @cached_property
+    def numeric(self) -> set[str]:
+        """Those with numbers only."""
+        return {name for name in self.columns if _counts([row[name] for row in self.found])}
+
+    @cached_property
+    def total(self) -> dict[str, Any]:
+        """The sums of all rows, of the columns that can be added up; none unless all are here."""
+        if not self.whole:
+            return {}
+        sums = [name for name, how in self.report.measures.items() if SUM.match(how)]
+        return {
+            name: sum(row[name] for row in self.found if row[name] is not None)
+            for name in self.columns
+            if name in sums and name in self.numeric
+        }
+
+    @cached_property
+    def drawn(self) -> str | None:
+        """The column that has bars: the one they are sorted by, or the first that has a total."""
+        return self.sort if self.sort in self.total else next(iter(self.total), None)
+
+    @cached_property
+    def _longest(self) -> float:
+        return max(float(row[self.drawn or ""] or 0) for row in self.rows)
+
+    def share(self, row: Row) -> float:
+        """Return how long the bar of a row is, of the longest one."""
+        return max(float(row[self.drawn or ""] or 0), 0) / self._longest if self._longest > 0 else 0
+
+    def turn(self, column: str) -> dict[str, Any]:
+        """Return the changes of the address that sort by a column, or the other way round."""
+        down = column != self.sort or not self.down
+        return {"sort": column, "down": "true" if down else None}
+
+    def direction(self, column: str) -> str:
+        """Return how the rows are sorted by a column, in the words of a table's heading."""
+        if self.sort != column:
+            return "none"
+        return "descending" if self.down else "ascending"
+
+
+def _sortable(value: object) -> tuple[bool, Any]:
+    if isinstance(value, int | float | Decimal):
+        return False, value
+    return True, value.isoformat() if isinstance(value, date) else str(value)
 
 
 @router.get("/reports")
@@ -61,9 +152,13 @@ def report(
     *,
     since: Since = None,
     by: By = None,
+    sort: Sort = None,
+    down: bool = False,
 ) -> Response:
     """Show the first rows of a report."""
-    rows = _rows(who, shared, name, since, by or [], SHOWN + 1)
+    # Groups are few; of all others, only those that are shown are read, unless they are sorted.
+    most = SAVED if sort or by else SHOWN + 1
+    rows = _rows(who, shared, name, since, by or [], most)
     return page(
         request,
         who,
@@ -72,9 +167,8 @@ def report(
         about=known(name),
         since=_bound(known(name), since) or "",
         by=by or [],
-        rows=rows[:SHOWN],
-        more=len(rows) > SHOWN,
-        numeric=_numeric(rows),
+        sheet=Sheet(known(name), rows, len(rows) < most, sort, down),
+        links=LINKS,
         csv=f"/reports/{name}.csv?{request.url.query}",
     )
 
@@ -90,10 +184,6 @@ def _rows(  # noqa: PLR0917 - the routes' parameters in their order
 ) -> list[Row]:
     since = _bound(known(name), since)
     return shared.service(who).report(name, since=since, by=by, count=count)
-
-
-def _numeric(rows: Sequence[Row]) -> set[str]:
-    return {name for name in (rows[0] if rows else ()) if _counts([row[name] for row in rows])}
 
 
 def _counts(values: Sequence[object]) -> bool:
