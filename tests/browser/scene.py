@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from browser.site import Teller
 from forge_schema.model.notifications import NotificationRequest
 from forge_schema.notifications.rules import Notifications
+from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.schedules.schedules import Schedules
 from support.waiting import eventually
 
@@ -83,6 +84,14 @@ def small_life(site: Site, teller: Teller) -> Scene:
     for job in ends.values():
         bed.ended(job)
     eventually(lambda: b"epoch 1" in bed.log(running))
+    kept = JobActs(bed.database, owner=None, actor="user:ann")
+    kept.annotate(
+        [ends["succeeded"]],
+        note="the baseline for the paper\nseeds 1 to 3",
+        add=["paper", "figure-2"],
+        remove=[],
+        archived=None,
+    )
     keep_schedules(site, last=ends["failed"])
     keep_notifications(site, failed=ends["failed"])
     return Scene(site, worker, {**ends, "waiting": waiting, "running": running})

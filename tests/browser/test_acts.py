@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 from browser.scene import waits
 from browser.site import teller
+from forge_schema.job_filter import parse
 from forge_schema.model.states import Role
+from forge_schema.read.jobs import Jobs
 from playwright.sync_api import Dialog, Locator, Page, expect
 from support.waiting import eventually
 
@@ -43,6 +45,33 @@ def test_a_running_job_is_cancelled(browsing: Browsing, worker: int, tmp_path: P
         expect(state(page)).to_contain_text("cancelled")
     assert bed.reasons(job) == ["cancelled"]
     assert bed.registry.worker(worker)["status"] != "offline"
+
+
+def test_a_job_is_tagged_noted_archived_and_deleted(browsing: Browsing, worker: int) -> None:
+    bed = browsing.site.bed
+    assert bed.registry.worker(worker)["status"] != "offline"
+    job = bed.submit("true", name="to-be-kept")
+    bed.succeeds(job)
+    page = browsing.open(f"/jobs/{job}", Role.SUBMITTER)
+    kept = page.locator(".kept")
+    page.get_by_text("Tags and note").click()
+    page.get_by_label("Tags", exact=True).fill("paper figure-2")
+    page.get_by_role("button", name="Add").click()
+    page.get_by_role("button", name="Remove the tag figure-2").click()
+    expect(kept.get_by_role("link", name="figure-2")).to_have_count(0)
+    page.get_by_label("Note").fill("baseline for the paper")
+    page.get_by_role("button", name="Save").click()
+    expect(kept).to_contain_text("baseline for the paper")
+    page.get_by_role("button", name="Archive").click()
+    expect(kept).to_contain_text("lists leave it out")
+    page.get_by_role("link", name="paper").click()
+    expect(page.get_by_text("No job matches this filter.")).to_be_visible()
+    page.goto(f"{browsing.site.url}/jobs?q=tag:paper+archived:yes")
+    page.get_by_role("link", name="to-be-kept").click()
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Jobs")
+    assert Jobs(bed.database).ids(parse(f"id:{job}"), count=1) == []
 
 
 def test_a_worker_is_drained_and_takes_jobs_again(browsing: Browsing, worker: int) -> None:

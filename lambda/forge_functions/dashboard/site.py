@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from forge_functions.dashboard import assets, words
 from forge_functions.dashboard.page import whole
 from forge_functions.dashboard.routes import (
+    annotate,
     cancel_retry,
     events,
     job,
@@ -78,6 +79,7 @@ ROUTERS = (
     cancel_retry.router,
     job_streams.router,
     files.router,
+    annotate.router,
     job.router,
     submit.router,
     queues.router,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from forge_schema.model.quantities import MIB, counted, duration_text, size_text
+from forge_schema.model.quantities import MIB, counted, duration_text, names_text, size_text
 from forge_schema.model.states import Phase, StateWord
 
 if TYPE_CHECKING:
@@ -154,8 +154,8 @@ def happened(action: str, detail: Mapping[str, Any] | None) -> str:
         return f"had the inputs {', '.join(given_texts(fields['inputs']).values())}"
     if action == "displaced":
         return f"displaced by job {job_displacing(fields)}"
-    if action == "changed":
-        return f"changed {', '.join(_change(name, both) for name, both in fields.items())}"
+    if action in {"changed", "annotated"}:
+        return ", ".join(_changed(fields) if action == "changed" else _annotated(fields))
     words = [str(word) for word in (fields.get("program"), *fields.get("ports", ())) if word]
     if action == "retried" and fields.get("checkpoint"):
         return f"retried from checkpoint {fields['checkpoint']}"
@@ -167,6 +167,17 @@ def job_displacing(detail: Mapping[str, Any]) -> str:
     if guaranteed_to := detail.get("guaranteed_to"):
         return f"{detail['by']}, whose GPUs are guaranteed to {guaranteed_to}"
     return f"{detail['by']} of priority {detail['priority']}"
+
+
+def _annotated(fields: Mapping[str, Any]) -> Iterator[str]:
+    if added := fields.get("tags_added"):
+        yield f"tagged {names_text(added, len(added))}"
+    if removed := fields.get("tags_removed"):
+        yield f"no longer tagged {names_text(removed, len(removed))}"
+    if (note := fields.get("note")) is not None:
+        yield f"noted: {note}" if note else "note removed"
+    if (archived := fields.get("archived")) is not None:
+        yield "archived" if archived else "brought back from the archive"
 
 
 def given_texts(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -189,6 +200,12 @@ def input_texts(spec: Mapping[str, Any], events: Sequence[Event]) -> dict[str, s
 def _found(given: Mapping[str, Any]) -> str:
     size = f"{counted(given['files'], 'file')}, {size_text(given['bytes'])}"
     return f"{given['version']}: {size}, {given['digest'][:12]}"
+
+
+def _changed(fields: Mapping[str, Any]) -> Iterator[str]:
+    texts = (_change(name, both) for name, both in fields.items())
+    yield f"changed {next(texts, '')}"
+    yield from texts
 
 
 def _change(name: str, both: Mapping[str, Any]) -> str:

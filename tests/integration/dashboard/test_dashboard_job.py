@@ -335,3 +335,30 @@ def test_acts_on_one_job_lead_back_to_it(api: Api, ann: Guest) -> None:
     for _ in range(2):
         assert ann.act(f"/jobs/{job}/cancel").status_code == 303
     assert rig.state(job) is State.CANCELLED
+
+
+def test_tags_and_the_note_are_changed_on_the_page_and_shown_in_the_list(
+    api: Api, ann: Guest
+) -> None:
+    job = api.rig.submit(owner="ann", name="digits")
+    place = f"/jobs/{job}"
+    assert ann.act(f"{place}/annotate", add="paper, v1").headers["location"] == place
+    ann.act(f"{place}/annotate", note=f"first\r\n{EVIL}", noted="true")
+    ann.act(f"{place}/annotate", remove="v1")
+    page = ann.page(place)
+    assert f"first\n{html.escape(EVIL)}" in page
+    assert 'href="/jobs?q=tag%3Apaper"' in page
+    assert "no longer tagged v1" in page
+    assert ann.act(f"{place}/annotate", add="a:b").status_code == 422
+    refused = ann.act(f"{place}/annotate", archived="true")
+    assert (refused.status_code, "has not ended" in refused.text) == (409, True)
+    assert "digits" in ann.page("/jobs?q=tag%3Apaper")
+    assert "digits" not in ann.page("/jobs?q=tag%3Av1")
+    ann.act(f"{place}/annotate", note="", noted="true")
+    ann.act(f"{place}/cancel")
+    ann.act(f"{place}/annotate", archived="true")
+    assert "digits" not in ann.page("/jobs")
+    assert "digits" in ann.page("/jobs?q=archived%3Ayes")
+    assert html.escape(EVIL) not in ann.page("/jobs?q=archived%3Ayes")
+    assert ann.act(f"{place}/delete").headers["location"] == "/jobs"
+    assert ann.http.get(place).status_code == 404

@@ -92,6 +92,14 @@ TABLE = {
         lambda world: (f"/jobs/{world.dead_job()}/retry", {}),
     ),
     ("POST", "/jobs/{job_id}/preempt"): (ACTS_ON_OWN, of_job("/preempt")),
+    ("POST", "/jobs/{job_id}/annotate"): (
+        ACTS_ON_OWN,
+        lambda world: (f"/jobs/{world.job()}/annotate", {"add": "paper"}),
+    ),
+    ("POST", "/jobs/{job_id}/delete"): (
+        ACTS_ON_OWN,
+        lambda world: (f"/jobs/{world.dead_job()}/delete", {}),
+    ),
     ("POST", "/jobs/{job_id}/approve"): (RULES, of_job("/approve")),
     ("GET", "/submit"): (SUBMITS, fixed("/submit")),
     ("POST", "/submit"): (SUBMITS, fixed("/submit")),

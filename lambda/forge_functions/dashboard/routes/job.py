@@ -109,6 +109,11 @@ class JobPageData:
         return address(Filter().having("sweep", sweep)) if sweep else None
 
     @property
+    def tags(self) -> dict[str, str]:
+        """The addresses of the lists of jobs with the same tags, by tag."""
+        return {tag: address(Filter(tags=((tag,),))) for tag in self.job.tags}
+
+    @property
     def experiment(self) -> str | None:
         """The address of the table of the same experiment's runs, if it belongs to one."""
         name = self.job.experiment

@@ -1,7 +1,7 @@
 """The list of jobs, with a filter in the address."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from http import HTTPStatus
 from typing import Annotated
@@ -92,6 +92,11 @@ class JobList:
         """Return the list's address with only this value for a key; without it if it is set."""
         chosen = () if self.has(key, value) else (value,)
         return address(self.wanted.having(key, *chosen))
+
+    def tagged(self, tag: str) -> str:
+        """Return the list's address with one more tag in its filter."""
+        tags = dict.fromkeys((*self.wanted.tags, (tag,)))
+        return address(replace(self.wanted, tags=tuple(tags)))
 
 
 @router.get("/find")
