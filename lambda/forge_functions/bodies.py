@@ -11,6 +11,8 @@ from pydantic_core import to_json
 
 # ASGI's extension for a file that the server sends by itself.
 ZERO_COPY = "http.response.zerocopysend"
+# Ours, for a body that a connection reads by itself: a `ReceivedBody`.
+RECEIVED = "forge.received_body"
 T = TypeVar("T")
 # Paths have only text, so theirs is less strict.
 IdInPath = Annotated[int, Field(ge=1, le=LARGEST)]

@@ -21,10 +21,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
 from forge_functions.auth.worker import absent
-from forge_functions.bodies import ZERO_COPY
+from forge_functions.bodies import RECEIVED, ZERO_COPY
 from forge_functions.errors import Refused
 
 if TYPE_CHECKING:
+    from forge_functions.middleware.received_bodies import ReceivedBody
     from forge_functions.services import Services
 
 # Many clients may read slowly, and a few pieces are in memory for each: of a chunk two more than of
@@ -184,34 +185,41 @@ class Upload:
             Refused: 413 above the signed size; 422 below it, or for another SHA-256.
         """
         self._check_announced(request.headers.get("Content-Length"))
-        held: list[bytes] = []
-        kept = 0
+        body: ReceivedBody | None = request.scope.get("extensions", {}).get(RECEIVED)
+        shared: Services = request.app.state.services
         try:
-            async for piece in request.stream():
-                self._count(piece)
-                held.append(piece)
-                if self._came - kept >= TOGETHER:
-                    await run_in_threadpool(self._keep, held)
-                    held, kept = [], self._came
+            if not (body and await body.keep(self._keep, shared.object_pieces)):
+                await self._stream(request)
         except ClientDisconnect as error:
             raise self._too_short() from error
-        await run_in_threadpool(self._keep, held)
         self._check_whole()
+
+    async def _stream(self, request: Request) -> None:
+        held: list[bytes] = []
+        size = 0
+        async for piece in request.stream():
+            held.append(piece)
+            size += len(piece)
+            if self._came + size > self._permit.size:
+                raise self._too_large()
+            if size >= TOGETHER:
+                await run_in_threadpool(self._keep_all, held)
+                held, size = [], 0
+        await run_in_threadpool(self._keep_all, held)
 
     def _check_announced(self, length: str | None) -> None:
         if length is None or int(length) == self._permit.size:
             return
         raise self._too_large() if int(length) > self._permit.size else self._too_short()
 
-    def _count(self, piece: bytes) -> None:
-        self._came += len(piece)
-        if self._came > self._permit.size:
-            raise self._too_large()
-
-    def _keep(self, pieces: list[bytes]) -> None:
+    def _keep_all(self, pieces: list[bytes]) -> None:
         for piece in pieces:
-            self._digest.update(piece)
-            self._incoming.write(piece)
+            self._keep(piece)
+
+    def _keep(self, piece: bytes | memoryview) -> None:
+        self._came += len(piece)
+        self._digest.update(piece)
+        self._incoming.write(piece)
 
     def _check_whole(self) -> None:
         if self._came < self._permit.size:

@@ -13,9 +13,9 @@ from typing import Protocol, cast
 import h11
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.flow_control import FlowControl
 
-from forge_functions.bodies import ZERO_COPY
+from forge_functions.bodies import RECEIVED, ZERO_COPY
+from forge_functions.middleware.received_bodies import ReceivedBody, UvicornConnection
 
 # Bytes at a time; a socket's buffer rarely takes more.
 STEP = 4 << 20
@@ -23,12 +23,8 @@ STEP = 4 << 20
 UNABLE, PIECE = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}, 256 << 10
 
 
-class UvicornConnection(Protocol):
-    """A connection of uvicorn's."""
-
-    conn: h11.Connection
-    flow: FlowControl
-    transport: asyncio.Transport
+class SendingConnection(UvicornConnection, Protocol):
+    """One that says whether it has TLS."""
 
     @property
     def scheme(self) -> str | None: ...
@@ -47,7 +43,7 @@ class Stretch:
 class SendingFiles:
     """Plain ASGI middleware around the app of one connection."""
 
-    def __init__(self, app: ASGIApp, connection: UvicornConnection) -> None:
+    def __init__(self, app: ASGIApp, connection: SendingConnection) -> None:
         self._app, self._connection = app, connection
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,7 +54,8 @@ class SendingFiles:
             await send(message)
 
         if self._connection.scheme == "http":
-            scope.setdefault("extensions", {})[ZERO_COPY] = {}
+            own = {ZERO_COPY: {}, RECEIVED: ReceivedBody(self._connection)}
+            scope.setdefault("extensions", {}).update(own)
         await self._app(scope, receive, sending)
 
     async def _send_file(self, message: Message) -> None:

@@ -38,7 +38,7 @@ ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
 class Incoming:
     """An object written in pieces. It is invisible until `place`."""
 
-    write: Callable[[bytes], object]
+    write: Callable[[bytes | memoryview], object]
     place: Callable[[], bool]
 
 

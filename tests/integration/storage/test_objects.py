@@ -122,6 +122,20 @@ def test_an_upload_that_is_cut_off_leaves_nothing(door: ServerDoor, eventually: 
     assert [(line["event"], line["status"]) for line in logs] == [("request", 422)]
 
 
+def test_what_follows_an_upload_on_its_connection_is_the_next_request(
+    door: ServerDoor, eventually: Eventually
+) -> None:
+    content = os.urandom(3 * MIB)
+    url = urlsplit(door.signer.get("mine").url)
+    following = f"GET {url.path}?{url.query} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    with begun(put(door.signer, "mine", content), content[:MIB]) as connection:
+        eventually(lambda: files(door))
+        connection.sendall(content[MIB:] + following.encode())
+        answers = b"".join(iter(lambda: connection.recv(MIB), b""))
+    assert answers.startswith(b"HTTP/1.1 200 ")
+    assert answers.endswith(b"\r\n\r\n" + content)
+
+
 def test_an_upload_that_stalls_is_ended(
     door: ServerDoor, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
