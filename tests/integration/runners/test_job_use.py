@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support.workers.runners import Bench, docker_only, make_runner
+from support.workers.runners import KINDS, Bench, docker_only, make_runner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ while not pathlib.Path("go").exists():
 """
 
 
-@pytest.fixture(params=["process", "docker"])
+@pytest.fixture(params=KINDS)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(make_runner(request.param), tmp_path)
     yield bench

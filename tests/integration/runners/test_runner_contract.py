@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.workers.runners import (
+    KINDS,
     LONG_S,
     Bench,
     Job,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from support.waiting import Eventually
 
 
-@pytest.fixture(params=["process", "docker"])
+@pytest.fixture(params=KINDS)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(make_runner(request.param), tmp_path)
     yield bench

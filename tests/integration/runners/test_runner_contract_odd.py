@@ -15,6 +15,7 @@ import psutil
 import pytest
 from forge_worker.files.safe_files import remove_tree
 from support.workers.runners import (
+    KINDS,
     Bench,
     abandoned,
     make_runner,
@@ -32,7 +33,7 @@ UP = "print('up', flush=True); "
 WAITS = f"import signal; {UP}signal.pause()"
 
 
-@pytest.fixture(params=["process", "docker"])
+@pytest.fixture(params=KINDS)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(make_runner(request.param), tmp_path)
     yield bench

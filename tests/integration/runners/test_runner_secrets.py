@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from support.workers.runners import Bench, make_runner
+from support.workers.runners import KINDS, Bench, make_runner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ while not os.path.exists("go"):
 """
 
 
-@pytest.fixture(params=["process", "docker"])
+@pytest.fixture(params=KINDS)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(make_runner(request.param), tmp_path)
     yield bench

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LONG_S = 60.0
+# All runners keep one contract.
+KINDS = ["process", "docker"]
 
 
 @cache

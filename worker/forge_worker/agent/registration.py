@@ -205,7 +205,7 @@ def end_leftovers(settings: WorkerSettings) -> None:
 
     It is unknown how long their leases still hold. Processes end before theirs can.
     """
-    if settings.lease_policy != "strict" or settings.runner == "process" or not engine_answers():
+    if settings.lease_policy != "strict" or not settings.uses_engine or not engine_answers():
         return
     try:
         leftovers.reap(leftovers.survivors(settings.worker_dir, [DockerRunner()]).values())

@@ -34,7 +34,7 @@ def lacking(settings: WorkerSettings) -> list[Lack]:
 
 
 def _of_containers(settings: WorkerSettings) -> Iterator[Lack]:
-    if settings.runner == "process":
+    if not settings.uses_engine:
         return
     if (why := _engine_fault()) is not None:
         what, do = why

@@ -60,7 +60,7 @@ def recover(settings: WorkerSettings) -> Iterator[str]:
     """
     runners = list(_runners(settings))
     kinds = {runner.kind for runner in runners}
-    if settings.runner != "process" and DockerRunner.kind not in kinds:
+    if settings.uses_engine and DockerRunner.kind not in kinds:
         yield "no container engine answers: containers are left alone, if there are any"
     yield from _ended(settings, runners)
     yield from _given_back(settings, runners)
@@ -109,7 +109,7 @@ def reset(settings: WorkerSettings) -> Iterator[str]:
 def _runners(settings: WorkerSettings) -> Iterator[Runner]:
     records = [job_state.runs_in(Folders(root)) for root in leftovers.jobs_in(settings.worker_dir)]
     contained = any(kept and kept[0] == DockerRunner.kind for kept in records)
-    if (contained or settings.runner != "process") and engine_answers():
+    if (contained or settings.uses_engine) and engine_answers():
         yield DockerRunner()
     yield ProcessRunner()
 

@@ -76,7 +76,7 @@ def _untold(settings: WorkerSettings) -> list[int]:
 
 
 def _seen(settings: WorkerSettings) -> Json:
-    seen: Json = {"engine": settings.runner != "process" and engine_answers()}
+    seen: Json = {"engine": settings.uses_engine and engine_answers()}
     try:
         inventory = Inventory(settings.gpus)
     except ForgeError as error:

@@ -150,7 +150,7 @@ def _start(wanted: Requirements, env: Mount, spec: RunSpec, runner: Runner, root
     for name, text in wanted.files.items():
         if not name.endswith(".toml"):
             (root / "work" / name).write_text(text, encoding="utf-8")
-    own = runner.kind == "process"
+    own = runner.on_host
     pip, program = pip_program(root, same_python=own)
     start = replace(
         spec,
@@ -196,7 +196,7 @@ def _with_uv(start: RunSpec, runner: Runner) -> RunSpec:
     if uv is None:
         return _with(start, "")
     variables = {**start.env, **start.secrets}
-    own = runner.kind == "process"
+    own = runner.on_host
     environment = {
         **UV,
         **uv_variables(variables),

@@ -106,11 +106,11 @@ class EnvironmentProvision:
                 hint="submit with --no-install and an image that has them, or allow installations",
             )
         wanted = read(attempt.folders.work, path, attempt.while_wanted)
-        if runner.kind == "process" and wanted.names_no_package and _here(wanted):
+        if runner.on_host and wanted.names_no_package and _here(wanted):
             # What the machine has is what such a project asks for.
             return spec
         # In a container, the packages outside the environment belong to the job's own image.
-        open_to_host = runner.kind != "process" or self._host_packages
+        open_to_host = not runner.on_host or self._host_packages
         fill = partial(
             install, wanted, spec=spec, attempt=attempt, runner=runner, open_to_host=open_to_host
         )

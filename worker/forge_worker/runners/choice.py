@@ -175,7 +175,7 @@ def available(settings: WorkerSettings) -> Runners:
     docker = process = None
     user = job_user(settings.process_user, settings.worker_dir)
     policy = docker_policy(settings)
-    if settings.runner != "process" and engine_answers():
+    if settings.uses_engine and engine_answers():
         docker = DockerRunner(policy)
     if docker is None and settings.gang_network == "ports":
         raise NoRunner(

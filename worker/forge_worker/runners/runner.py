@@ -185,9 +185,13 @@ class Handle(Protocol):
 
 
 class Runner(Protocol):
-    """A way to run jobs."""
+    """A way to run jobs.
+
+    Jobs `on_host` have the worker's own Python and see the machine's files.
+    """
 
     kind: ClassVar[str]
+    on_host: ClassVar[bool]
 
     def paths(self, spec: RunSpec) -> JobPaths:
         """Return the folders as the job sees them."""

@@ -208,6 +208,11 @@ class PolicySettings(BaseSettings):
         description="disk for each cache (bundles, saved images, environments, models), MiB",
     )
 
+    @property
+    def uses_engine(self) -> bool:
+        """Whether jobs may run in containers here."""
+        return self.runner in {"auto", "docker"}
+
     @model_validator(mode="after")
     def _programs_are_command_lines(self) -> Self:
         for line in (self.before_job, self.after_job):

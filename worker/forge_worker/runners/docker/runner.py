@@ -91,6 +91,7 @@ class DockerRunner:
     """
 
     kind: ClassVar[str] = "docker"
+    on_host: ClassVar[bool] = False
 
     def __init__(self, policy: DockerPolicy | None = None) -> None:
         self._policy = policy or DockerPolicy()

@@ -149,6 +149,7 @@ class ProcessRunner:
     """Runs jobs as processes."""
 
     kind: ClassVar[str] = "process"
+    on_host: ClassVar[bool] = True
 
     def __init__(self, user: JobUser | None = None) -> None:
         self._user = user
