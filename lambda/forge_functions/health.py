@@ -62,16 +62,16 @@ class Health:
         self._open_database, self._open_store, self._ttl = database, store, ttl
         self._lock = Lock()
         self._looked_at = -KEPT_S
-        self._found: list[Finding] = []
+        self._findings: list[Finding] = []
         self._looking = ThreadPoolExecutor(3, thread_name_prefix="health")
 
     def findings(self) -> list[Finding]:
         """Return results at most five seconds old, within five seconds."""
         with self._lock:
             if monotonic() - self._looked_at > KEPT_S:
-                self._found = self._look()
+                self._findings = self._look()
                 self._looked_at = monotonic()
-            return self._found
+            return self._findings
 
     def close(self) -> None:
         self._looking.shutdown(wait=False)
@@ -88,7 +88,7 @@ class Health:
     def _database(self) -> None:
         """Check that the database answers and has this version's tables, or later ones."""
         try:
-            row = self._open_database().one("health")
+            row = self._open_database().row("health")
         except NotMigrated as error:
             raise Wrong(f"it does not have Forge's tables: {UPGRADE}") from error
         if row is None or row["version_num"] < HEAD:
@@ -103,7 +103,7 @@ class Health:
 
     def _sweeper(self) -> None:
         """Check that nothing waits that a sweeper should have moved."""
-        row = self._open_database().one("lateness", ttl=self._ttl)
+        row = self._open_database().row("lateness", ttl=self._ttl)
         if row is not None and row["seconds"] > LATE_S:
             raise Wrong(
                 f"something has been due for {duration_text(row['seconds'])}: is a sweeper running?"

@@ -210,7 +210,7 @@ class Sleepers:
         if look is None or (look.xid and look.nonce == nonce):
             return
         look.recorded, look.nonce = True, nonce
-        row = database.one("sleep", again=True, worker_id=worker_id, nonce=nonce, **look.room)
+        row = database.row("sleep", again=True, worker_id=worker_id, nonce=nonce, **look.room)
         # If a hint named the worker meanwhile, this look has been dropped.
         look.xid = row["xid"] if row else None
         if row and row["gangs"]:

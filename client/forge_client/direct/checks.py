@@ -195,22 +195,22 @@ def _check(disk: _Disk, all_disks: list[_Disk]) -> Check:
     if len(known) < len(added):
         growing = "too young to predict its growth"
         return Check(
-            name=disk.name, standing=CheckStanding.OK, detail=_said(disk.holds, room, growing)
+            name=disk.name, standing=CheckStanding.OK, detail=_listed(disk.holds, room, growing)
         )
     per_day = sum(known)
     growing = f"grows by about {size_text(per_day)} a day"
     if free is None or per_day <= 0:
         return Check(
-            name=disk.name, standing=CheckStanding.OK, detail=_said(disk.holds, growing, room)
+            name=disk.name, standing=CheckStanding.OK, detail=_listed(disk.holds, growing, room)
         )
     days = free / per_day
-    detail = _said(disk.holds, growing, room, f"full in about {counted(round(days), 'day')}")
+    detail = _listed(disk.holds, growing, room, f"full in about {counted(round(days), 'day')}")
     if days < SOON_DAYS:
         return Check(name=disk.name, standing=CheckStanding.WARN, detail=detail, hint=HINT)
     return Check(name=disk.name, standing=CheckStanding.OK, detail=detail)
 
 
-def _said(*parts: str) -> str:
+def _listed(*parts: str) -> str:
     return ", ".join(parts)
 
 

@@ -107,7 +107,7 @@ class _Running:
         self, command: list[str], environment: dict[str, str], messages: IO[bytes]
     ) -> None:
         self._name = Path(command[0]).name
-        self._said = messages
+        self._messages = messages
         self._process = subprocess.Popen(  # noqa: S603 - as above
             command, env=environment, stdin=PIPE, stdout=PIPE, stderr=messages
         )
@@ -134,8 +134,8 @@ class _Running:
         """
         self._close()
         if self._process.wait():
-            self._said.seek(0)
-            raise _failed(self._name, self._said.read())
+            self._messages.seek(0)
+            raise _failed(self._name, self._messages.read())
 
     def end(self) -> None:
         """Kill it if it runs. A connection that is lost before its commit leaves nothing."""

@@ -109,7 +109,7 @@ def naming_the_file(folder: Path | None, requests: Sequence[Request]) -> Iterato
         text = path.read_text(encoding="utf-8")
         keys = tuple(error.message.partition(":")[0].split("."))
         for place in (keys, ("resources", *keys)):
-            if _said(tomllib.loads(text), place) and all(
+            if _has(tomllib.loads(text), place) and all(
                 _same(Project.read(path.parent), request, place) for request in requests
             ):
                 line, column = key_position(text, place)
@@ -118,7 +118,7 @@ def naming_the_file(folder: Path | None, requests: Sequence[Request]) -> Iterato
         raise
 
 
-def _said(table: Any, place: Sequence[str]) -> bool:  # noqa: ANN401 - TOML has no narrower type
+def _has(table: Any, place: Sequence[str]) -> bool:  # noqa: ANN401 - TOML has no narrower type
     for key in place:
         if not isinstance(table, dict) or key not in table:
             return False

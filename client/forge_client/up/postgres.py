@@ -53,13 +53,13 @@ class Call:
         self._name = Path(command[0]).name
         # A file: the server inherits it, and would keep a pipe open forever. A separate session:
         # Ctrl-C must not interrupt the program that stops the server.
-        self._said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed at its end
+        self._output = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed at its end
         self._process = subprocess.Popen(  # noqa: S603 - the wheel's programs, our arguments
             command,
             cwd=folder,
             stdin=subprocess.DEVNULL,
-            stdout=self._said,
-            stderr=self._said,
+            stdout=self._output,
+            stderr=self._output,
             env={**os.environ, "LC_ALL": "C"},
             user=user.pw_uid if user else None,
             group=user.pw_gid if user else None,
@@ -78,14 +78,14 @@ class Call:
         Raises:
             ClientError: it failed, or time is up.
         """
-        with self._said:
+        with self._output:
             try:
                 status = self._process.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 status = self._process.wait()
-            self._said.seek(0)
-            output = self._said.read()
+            self._output.seek(0)
+            output = self._output.read()
         if status != 0:
             raise ClientError(
                 f"embedded Postgres: {self._name} failed: {_last_line(output, log)}",

@@ -37,7 +37,7 @@ bearer = HTTPBearer(
 
 async def caller(
     request: Request,
-    _said: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
+    _credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
 ) -> Caller:
     """Return the caller. A FastAPI dependency.
 

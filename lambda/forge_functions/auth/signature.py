@@ -54,7 +54,7 @@ def check(
     """
     key = Ed25519PublicKey.from_public_bytes(public_key)
     claims = _read(request, body, key)
-    row = database.one(
+    row = database.row(
         "use_nonce", key_id=signer, nonce=claims.nonce, sent=claims.sent, window=WINDOW_S
     )
     assert row is not None  # noqa: S101 - the statement always returns one row

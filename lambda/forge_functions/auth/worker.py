@@ -89,7 +89,7 @@ def _holder(request: Request, shared: Services, token: str | None) -> WorkerCall
         secret = tokens.parse(token or "", TokenKind.WORKER)
     except TokenMalformed as error:
         raise _unauthenticated() from error
-    holder = _found(shared, secret)
+    holder = _caller(shared, secret)
     if holder is None:
         who = f"worker:{secret.id}@{request.client.host if request.client else ''}"
         shared.failures.check(who)
@@ -114,13 +114,13 @@ def checked_again(shared: Services, caller: WorkerCaller) -> WorkerCaller:
     Raises:
         Refused: 401 if its token is no longer valid.
     """
-    holder = _found(shared, caller.token)
+    holder = _caller(shared, caller.token)
     if holder is None:
         raise _unauthenticated()
     return holder
 
 
-def _found(shared: Services, token: ParsedToken) -> WorkerCaller | None:
+def _caller(shared: Services, token: ParsedToken) -> WorkerCaller | None:
     row = WorkerTokens(shared.database, actor=f"worker:{token.id}").check(token)
     if row is None:
         return None

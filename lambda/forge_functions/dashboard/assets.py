@@ -35,7 +35,7 @@ class Asset:
 @cache
 def assets() -> dict[str, Asset]:
     """Return all assets by path."""
-    return dict(_found(files("forge_functions.dashboard") / "static", ""))
+    return dict(_assets(files("forge_functions.dashboard") / "static", ""))
 
 
 @cache
@@ -48,12 +48,12 @@ def address(path: str) -> str:
     return f"/static/{assets()[path].digest}/{path}"
 
 
-def _found(folder: Traversable, before: str) -> list[tuple[str, Asset]]:
+def _assets(folder: Traversable, before: str) -> list[tuple[str, Asset]]:
     entries: list[tuple[str, Asset]] = []
     for entry in folder.iterdir():
         path = before + entry.name
         if entry.is_dir():
-            entries += _found(entry, f"{path}/")
+            entries += _assets(entry, f"{path}/")
         elif kind := TYPES.get(entry.name.rpartition(".")[2]):
             entries.append((path, _asset(kind, entry.read_bytes())))
     return entries

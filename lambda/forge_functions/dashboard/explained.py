@@ -20,7 +20,7 @@ def in_words(explanation: Explanation) -> Explanation:
     """Return an explanation of a waiting job with sentences in the reader's language."""
     if words.reader().language == "en":
         return explanation
-    limits = [_said(limit, _limit(limit, explanation)) for limit in explanation.limits]
+    limits = [_worded(limit, _limit(limit, explanation)) for limit in explanation.limits]
     basis = {"basis": t("from jobs that ended recently")}
     changed = {
         "text": _outlook(explanation, limits),
@@ -28,14 +28,16 @@ def in_words(explanation: Explanation) -> Explanation:
         "limits": limits,
         "estimate": explanation.estimate and explanation.estimate.model_copy(update=basis),
         "remedies": [
-            _said(remedy, _remedy(remedy, explanation)) for remedy in explanation.remedies
+            _worded(remedy, _remedy(remedy, explanation)) for remedy in explanation.remedies
         ],
-        "workers": [_said(worker, _chance(worker, explanation)) for worker in explanation.workers],
+        "workers": [
+            _worded(worker, _chance(worker, explanation)) for worker in explanation.workers
+        ],
     }
     return explanation.model_copy(update=changed)
 
 
-def _said(part: P, text: str) -> P:
+def _worded(part: P, text: str) -> P:
     return part.model_copy(update={"text": text})
 
 

@@ -37,7 +37,7 @@ class Ear:
         self.worker_id = worker_id
         self.waits = False
         self._loop = asyncio.get_running_loop()
-        self._told = asyncio.Event()
+        self._notified = asyncio.Event()
         self._heard: set[str] = set()
 
     async def wait(self, timeout_s: float) -> set[str]:
@@ -45,9 +45,9 @@ class Ear:
         self.waits = True
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await self._told.wait()
+                await self._notified.wait()
         self.waits = False
-        self._told.clear()
+        self._notified.clear()
         heard, self._heard = self._heard, set()
         return heard
 
@@ -58,7 +58,7 @@ class Ear:
 
     def _hear(self, hint: str) -> None:
         self._heard.add(hint)
-        self._told.set()
+        self._notified.set()
 
 
 class Hub:

@@ -56,7 +56,7 @@ class Keys:
         key_id = secrets.token_hex(ID_BYTES)
         text, digest = tokens.mint(TokenKind.KEY, key_id)
         try:
-            self._database.one(
+            self._database.row(
                 "create_key",
                 again=True,
                 id=key_id,
@@ -98,17 +98,17 @@ class Keys:
 
     def check(self, token: ParsedToken) -> Row | None:
         """Return the valid key that a token belongs to, or None. Record its use."""
-        row = self._database.one("use_key", again=True, id=token.id, hash=token.digest)
+        row = self._database.row("use_key", again=True, id=token.id, hash=token.digest)
         if row is None or not tokens.matches(token, row.pop("hash")):
             return None
         return row
 
     def valid(self, key_id: str) -> Row | None:
         """Return a key or a session that is valid, for a token made from it."""
-        return self._database.one("key", again=True, id=key_id)
+        return self._database.row("key", again=True, id=key_id)
 
     def _changed(self, statement: str, key_id: str, **params: object) -> None:
-        row = self._database.one(statement, again=True, id=key_id, actor=self._actor, **params)
+        row = self._database.row(statement, again=True, id=key_id, actor=self._actor, **params)
         if row is None:
             raise NoSuchKey(f"there is no API key {key_id}", hint="`forge key list` lists them")
 
@@ -133,7 +133,7 @@ class Sessions:
             lasts: the time until it expires.
         """
         session_id = secrets.token_hex(ID_BYTES)
-        self._database.one(
+        self._database.row(
             "begin_session",
             again=True,
             id=session_id,
@@ -166,9 +166,9 @@ class Sessions:
 
     def valid(self, session_id: str) -> Row | None:
         """Return a session that has not ended, with the hash of its key, or None."""
-        row = self._database.one("key", again=True, id=session_id)
+        row = self._database.row("key", again=True, id=session_id)
         return row if row and row["acts_for"] else None
 
     def end(self, session_id: str, *, actor: str) -> None:
         """End a session for good. Idempotent."""
-        self._database.one("end_session", again=True, id=session_id, actor=actor)
+        self._database.row("end_session", again=True, id=session_id, actor=actor)

@@ -37,7 +37,7 @@ class Shells:
         """
         shown = {"ports": wanted.ports} if wanted.ports else {"command": wanted.text[:SHOWN]}
         detail = {"program": wanted.program, **({} if wanted.ssh else shown)}
-        row = self._database.one(
+        row = self._database.row(
             "enter",
             again=True,
             actor=self._actor,
@@ -66,7 +66,7 @@ class Nonces:
 
     def use(self, holder: str, nonce: str) -> bool:
         """Use something of a holder up; False if that was done before."""
-        row = self._database.one(
+        row = self._database.row(
             "use_nonce", key_id=holder, nonce=nonce, sent=int(time.time()), window=ANY_AGE_S
         )
         return row is not None and bool(row["taken"])

@@ -64,11 +64,11 @@ class WorkerTokens:
         Raises:
             NameTaken: another worker has this name.
         """
-        place = self._database.one("next_worker_id", again=True)
+        place = self._database.row("next_worker_id", again=True)
         assert place is not None  # noqa: S101 - a sequence has a next value
         worker_id: int = place["id"]
         text, digest = tokens.mint(token, str(worker_id))
-        row = self._database.one(
+        row = self._database.row(
             "create_worker",
             again=True,
             id=worker_id,
@@ -98,7 +98,7 @@ class WorkerTokens:
         try:
             return self.create(name, kind=WorkerKind.EPHEMERAL, labels=labels)
         except NameTaken:
-            row = self._database.one("enrolled_worker", name=name, labels=Jsonb(dict(labels)))
+            row = self._database.row("enrolled_worker", name=name, labels=Jsonb(dict(labels)))
             if row is None:
                 raise
         return row["id"], self.rotate(row["id"])
@@ -123,7 +123,7 @@ class WorkerTokens:
         except NameTaken:
             worker_id = Registry(self._database, actor=self._actor).named(name)
         text, digest = tokens.mint(TokenKind.JOIN, str(worker_id))
-        row = self._database.one(
+        row = self._database.row(
             "invite_worker",
             again=True,
             id=worker_id,
@@ -150,7 +150,7 @@ class WorkerTokens:
         """
         text, digest = tokens.mint(TokenKind.WORKER, token.id, secret)
         worker_id = _worker_id(token)
-        row = worker_id and self._database.one(
+        row = worker_id and self._database.row(
             "join_worker", again=True, id=worker_id, hash=digest, join_hash=token.digest
         )
         if not row:
@@ -171,7 +171,7 @@ class WorkerTokens:
             NoSuchWorker: the worker does not exist.
         """
         text, digest = tokens.mint(TokenKind.WORKER, str(worker_id))
-        row = self._database.one(
+        row = self._database.row(
             "rotate_worker",
             again=True,
             id=worker_id,
@@ -191,7 +191,7 @@ class WorkerTokens:
             NoSuchWorker: the worker does not exist.
             NotOffline: it is online or holds leases.
         """
-        row = self._database.one("delete_worker", id=worker_id, actor=self._actor)
+        row = self._database.row("delete_worker", id=worker_id, actor=self._actor)
         if row is None:
             raise no_such_worker(worker_id)
         if not row["deleted"]:
@@ -203,7 +203,7 @@ class WorkerTokens:
     def check(self, token: ParsedToken) -> Row | None:
         """Return the worker with this token and its `public_key`, or None."""
         worker_id = _worker_id(token)
-        row = worker_id and self._database.one("worker_by_token", again=True, id=worker_id)
+        row = worker_id and self._database.row("worker_by_token", again=True, id=worker_id)
         if not row or not tokens.matches(token, row.pop("token_hash")):
             return None
         return row

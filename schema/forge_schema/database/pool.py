@@ -264,7 +264,7 @@ class Database:
                 if not explicable(error):
                     raise
                 if not again or not _may_pass(error):
-                    raise self._told(error) from error
+                    raise self._explained(error) from error
             with self._explaining():
                 return self._retried(name, params)
 
@@ -340,7 +340,7 @@ class Database:
         with suppress(IndexError):
             self._pool.putconn(self._spare.pop())
 
-    def one(self, name: str, /, *, again: bool = False, **params: object) -> Row | None:
+    def row(self, name: str, /, *, again: bool = False, **params: object) -> Row | None:
         """Run a statement and return its first row, or None."""
         rows = self.rows(name, again=again, **params)
         return rows[0] if rows else None
@@ -394,9 +394,9 @@ class Database:
         except psycopg.Error as error:
             if not explicable(error):
                 raise
-            raise self._told(error) from error
+            raise self._explained(error) from error
 
-    def _told(self, error: psycopg.Error) -> DatabaseUnreachable:
+    def _explained(self, error: psycopg.Error) -> DatabaseUnreachable:
         """Return what the database caused as an error that says so."""
         cause = self._not_connected if isinstance(error, PoolTimeout) else None
         return explained(cause or error, self.url)

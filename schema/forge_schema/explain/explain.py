@@ -76,7 +76,7 @@ def explain(
         JobUnknown: there is no such job.
     """
     status = Jobs(database).job(job_id)
-    job = database.one("explain_job", again=True, job_id=job_id)
+    job = database.row("explain_job", again=True, job_id=job_id)
     if job is None:
         # Retention has removed it since.
         raise job_unknown(job_id)
@@ -237,15 +237,15 @@ def _too_dear(chances: FleetChances) -> str:
         if unmet and all(asked.name in {LABEL + SPOT, LABEL + MAX_PRICE} for asked in unmet):
             for asked in unmet:
                 missed.setdefault(asked.name, []).append(asked)
-    said = []
+    reasons = []
     if spot := missed.get(LABEL + SPOT):
-        said.append(f"no worker that fits is {'' if spot[0].wanted == IS_SPOT else 'not '}spot")
+        reasons.append(f"no worker that fits is {'' if spot[0].wanted == IS_SPOT else 'not '}spot")
     if prices := missed.get(LABEL + MAX_PRICE):
         known = [asked.has for asked in prices if isinstance(asked.has, int | float)]
         most = amount_text(prices[0].wanted)
         cheapest = f"the cheapest costs {min(known):g}" if known else "none has a price"
-        said.append(f"all that fit cost more than {most} an hour: {cheapest}")
-    return " and ".join(said)
+        reasons.append(f"all that fit cost more than {most} an hour: {cheapest}")
+    return " and ".join(reasons)
 
 
 def _text(outlook: Outlook, held: list[Limit], chances: FleetChances, ahead: int | None) -> str:
@@ -254,7 +254,7 @@ def _text(outlook: Outlook, held: list[Limit], chances: FleetChances, ahead: int
     holding = "it waits: " + "; ".join(limit.text for limit in held)
     kept = "it waits: room is reserved for another job"
     room = f"it waits for room{f': {before}' if ahead else ', and is next'}"
-    avoided = [one.worker_id for one in chances.chances if one.chance is Chance.AVOIDED]
+    avoided = [chance.worker_id for chance in chances.chances if chance.chance is Chance.AVOIDED]
     if any(chances.candidates[worker_id].row["leaves"] for worker_id in avoided):
         room += "; others than spot machines may take it in some seconds"
     elif avoided:

@@ -45,7 +45,7 @@ FAULTS_OF_ITS_OWN = {Reason.EXIT_CODE, Reason.OOM, Reason.TIMEOUT, Reason.STALLE
 def current(database: Database, job: Row, status: Row) -> CurrentAttempt | None:
     """Return where a job runs; None if it has left its worker."""
     candidates_there = candidates(database, job, worker_id=status["worker_id"])
-    row = database.one("explain_lease", again=True, job_id=status["job_id"])
+    row = database.row("explain_lease", again=True, job_id=status["job_id"])
     if row is None or not candidates_there:
         return None
     # The job itself occupies part of the worker, so what is free says nothing.
@@ -70,7 +70,7 @@ def begins(database: Database, status: Row) -> str:
     if status["state"] == State.RUNNING:
         # What it has stored itself comes later.
         rows = [row for row in rows if row["attempt"] < status["attempt"]]
-        begun = database.one(
+        begun = database.row(
             "explain_begun", again=True, job_id=status["job_id"], attempt=status["attempt"]
         )
         if begun is not None:
@@ -133,7 +133,7 @@ def retryable(status: Row) -> bool:
 
 
 def _resumes(database: Database, status: Row) -> str | None:
-    row = database.one("latest_checkpoint", again=True, job_id=status["job_id"])
+    row = database.row("latest_checkpoint", again=True, job_id=status["job_id"])
     if row is not None:
         return f"{row['attempt']}.{row['number']}"
     if status["source_job_id"] is None:

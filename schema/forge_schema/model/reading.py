@@ -184,7 +184,7 @@ def given_texts(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Return what a job found in its inputs, in words by name; a digest enough to compare it."""
     return {
         name: f"{name}={given['source']}"
-        + (f" ({_found(given)})" if given.get("digest") is not None else "")
+        + (f" ({_content(given)})" if given.get("digest") is not None else "")
         for name, given in sorted(inputs.items())
     }
 
@@ -197,7 +197,7 @@ def input_texts(spec: Mapping[str, Any], events: Sequence[Event]) -> dict[str, s
     return {name: known.get(name, f"{name}={asked[name]}") for name in sorted(asked)}
 
 
-def _found(given: Mapping[str, Any]) -> str:
+def _content(given: Mapping[str, Any]) -> str:
     size = f"{counted(given['files'], 'file')}, {size_text(given['bytes'])}"
     return f"{given['version']}: {size}, {given['digest'][:12]}"
 

@@ -139,7 +139,7 @@ class Noticing:
 
     def notice(self) -> int:
         """Make a delivery of each new event and each notification that may tell of it."""
-        span = self._database.one("noticed", again=True, late=LATE, longest=LONGEST)
+        span = self._database.row("noticed", again=True, late=LATE, longest=LONGEST)
         if span is None:
             return 0
         with self._database.reporting() as connection:

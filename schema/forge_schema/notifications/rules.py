@@ -92,7 +92,7 @@ class Notifications:
         """
         former, secret = self._rows(name), new_secret()
         _check(self.planned(name, wanted))
-        kept = self._database.one(
+        kept = self._database.row(
             "put_notification",
             again=True,
             **wanted.model_dump(mode="json"),
@@ -148,7 +148,7 @@ class Notifications:
         Raises:
             NotificationUnknown: there is none with this name.
         """
-        removed = self._database.one(
+        removed = self._database.row(
             "delete_notification", owner=self._owner, name=name, actor=self._actor
         )
         if removed is None:
@@ -207,7 +207,7 @@ class Notifications:
 
     def retry(self, *, name: str | None, ids: Sequence[UUID] | None) -> int:
         """Have failed deliveries tried again; return how many. A repeat finds none."""
-        row = self._database.one(
+        row = self._database.row(
             "retry_deliveries",
             again=True,
             owner=self._owner,
@@ -244,7 +244,7 @@ class Notifications:
 
 def notifier(database: Database) -> Notifier:
     """Return how notifications leave, without the mail server's user and password."""
-    row = database.one("notifier", again=True) or {}
+    row = database.row("notifier", again=True) or {}
     url = row.get("smtp_url")
     host = url and _scheme_and_host(url)
     return Notifier(smtp=host, sender=row.get("sender"), allow=row.get("allow") or [])

@@ -41,7 +41,7 @@ class Records:
         Returns False if the lease is lost.
         """
         name, params = _statement(record)
-        held = self._database.one(name, again=True, **fence_params(fence), **params)
+        held = self._database.row(name, again=True, **fence_params(fence), **params)
         return held is not None
 
     def newest_checkpoints(self, fence: Fence) -> Row | None:
@@ -50,13 +50,13 @@ class Records:
         `master_number` and `master_step` are of rank 0's newest one; `number`, `key`, `follows` and
         `step` of the holder's own newest one. Each is None if there is none.
         """
-        return self._database.one(
+        return self._database.row(
             "newest_checkpoints", again=True, without_packs=packs.VERSION, **fence_params(fence)
         )
 
     def latest_checkpoint(self, job_id: int) -> Row | None:
         """Return the newest complete checkpoint of a job, from any attempt, or None."""
-        return self._database.one("latest_checkpoint", again=True, job_id=job_id)
+        return self._database.row("latest_checkpoint", again=True, job_id=job_id)
 
     def restorable(self, job_id: int) -> list[Row]:
         """Return checkpoints to restore a job from, best first: its own newest, then its source.

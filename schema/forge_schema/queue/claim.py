@@ -202,7 +202,7 @@ def next_job(database: Database, lanes: Lanes, past: Sequence[int] = ()) -> Gran
         return None
     which = {"worker_id": lanes.worker_id, "lanes": array([lane.id for lane in first])}
     which["past"] = array(list(past))
-    row = database.one("next_job", again=True, **which)
+    row = database.row("next_job", again=True, **which)
     return None if row is None else _grants([row], first, UUID(int=0))[0]
 
 
@@ -214,7 +214,7 @@ def upcoming(database: Database, lanes: Lanes) -> tuple[bool, bool]:
 
 def next_inputs(database: Database, worker_id: int, job_id: int) -> Row | None:
     """Return the digests of a waiting job's bundle and saved image, if the worker may run it."""
-    return database.one("next_inputs", again=True, worker_id=worker_id, job_id=job_id)
+    return database.row("next_inputs", again=True, worker_id=worker_id, job_id=job_id)
 
 
 def _places(

@@ -29,7 +29,7 @@ def check_needs(database: Database, spec: JobSpec, *, any_owner: bool) -> None:
     """
     if needs := array(list(spec.needs())):
         params = {"job_ids": needs, "owner": spec.owner, "any_owner": any_owner}
-        row = database.one("unknown_job", again=True, **params)
+        row = database.row("unknown_job", again=True, **params)
         if row is not None:
             raise job_unknown(row["id"])
 
@@ -64,7 +64,7 @@ def check_inputs(database: Database, specs: Iterable[JobSpec]) -> None:
 def _check_input(
     database: Database, spec: JobSpec, name: str, source: NamedSource, *, waits: bool
 ) -> None:
-    row = database.one(
+    row = database.row(
         "input_source",
         again=True,
         owner=spec.owner,
@@ -146,7 +146,7 @@ class InputFiles:
     ) -> InputCheckpoint | None:
         """Return a complete checkpoint, the best one if none is named; None if there is none."""
         params = {"source_id": source_id, "attempt": attempt, "number": number}
-        row = self._database.one("input_checkpoint", again=True, **fence_params(fence), **params)
+        row = self._database.row("input_checkpoint", again=True, **fence_params(fence), **params)
         return None if row is None else InputCheckpoint(**row)
 
 
@@ -183,7 +183,7 @@ class Sources:
     def _look(self, spec: JobSpec, *, any_owner: bool) -> Mapping[str, Any]:
         asked = spec.from_checkpoint
         assert asked is not None  # noqa: S101 - checked by the callers
-        row = self._database.one(
+        row = self._database.row(
             "source",
             again=True,
             owner=spec.owner,

@@ -37,7 +37,7 @@ class OwnLeases:
 
     def lease(self, fence: Fence) -> OwnLease | None:
         """Return the worker's live lease of this fence, or None."""
-        row = self._database.one(
+        row = self._database.row(
             "own_lease", again=True, worker_id=self._worker_id, **fence_params(fence)
         )
         return None if row is None else OwnLease(fence, **row)
@@ -45,12 +45,12 @@ class OwnLeases:
     def job(self, job_id: int) -> bool:
         """Tell whether the worker holds a live lease of this job."""
         params = {"job_id": job_id, "worker_id": self._worker_id}
-        return self._database.one("own_job", again=True, **params) is not None
+        return self._database.row("own_job", again=True, **params) is not None
 
     def own(self, leases: Sequence[Fence]) -> bool:
         """Tell whether all these leases, live or ended, are or were the worker's."""
         if not leases:
             return True
         params = {"worker_id": self._worker_id, **fences(leases)}
-        row = self._database.one("own_fences", again=True, **params)
+        row = self._database.row("own_fences", again=True, **params)
         return row is not None and row["own"] == len(leases)

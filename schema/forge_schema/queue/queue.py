@@ -263,7 +263,7 @@ class Queue:
         recorded once. A member of a run that is `stopping` has the others stop too, so that all of
         them store their last checkpoints.
         """
-        row = self.database.one(
+        row = self.database.row(
             "report",
             again=True,
             **fence_params(fence),
@@ -320,7 +320,7 @@ class Queue:
         """
         self._job_exists(job_id)
         params = {"job_id": job_id, "actor": self.actor, "owner": None}
-        row = self.database.one("preempt", again=True, **params)
+        row = self.database.row("preempt", again=True, **params)
         return row is not None
 
     def retry(self, job_id: int, checkpoint: tuple[int, int] | None = None) -> None:
@@ -345,7 +345,7 @@ class Queue:
             )
 
     def _job_exists(self, job_id: int) -> State:
-        row = self.database.one("job", again=True, job_id=job_id)
+        row = self.database.row("job", again=True, job_id=job_id)
         if row is None:
             raise job_unknown(job_id)
         return State(row["state"])

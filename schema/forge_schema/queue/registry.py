@@ -37,7 +37,7 @@ class Registry:
 
     def queue_id(self) -> UUID:
         """Return the random id of this queue."""
-        row = self._database.one("queue_id", again=True)
+        row = self._database.row("queue_id", again=True)
         assert row is not None  # noqa: S101 - created by the migration
         queue_id: UUID = row["queue_id"]
         return queue_id
@@ -48,7 +48,7 @@ class Registry:
         Raises:
             NameInUse: a live worker with another folder has the name.
         """
-        row = self._database.one("register", again=True, name=name, **self._described(machine))
+        row = self._database.row("register", again=True, name=name, **self._described(machine))
         if row is None:
             raise self._in_use(name)
         self._offer(machine)
@@ -66,7 +66,7 @@ class Registry:
             NameInUse: a live process with another folder has its token.
         """
         described = {**self._described(machine), "worker_id": worker_id}
-        row = self._database.one("register_known", again=True, **described)
+        row = self._database.row("register_known", again=True, **described)
         if row is None:
             raise self._in_use(self.worker(worker_id)["name"])
         self._offer(machine)
@@ -75,7 +75,7 @@ class Registry:
     def disconnect(self, worker_id: int, boot_id: UUID, why: str = "") -> None:
         """Record that a worker left, and `why` if by itself. A newer boot is not affected."""
         which = {"worker_id": worker_id, "boot_id": boot_id}
-        self._database.one("disconnect", again=True, **which, why=why or None)
+        self._database.row("disconnect", again=True, **which, why=why or None)
 
     def command(self, worker_id: int, command: Command | None) -> None:
         """Ask a worker to drain or stop at its next renewal; None withdraws the request.
@@ -84,7 +84,7 @@ class Registry:
             NoSuchWorker: there is no such worker.
         """
         value = None if command is None else command.value
-        row = self._database.one(
+        row = self._database.row(
             "command", again=True, worker_id=worker_id, command=value, actor=self._actor
         )
         if row is None:
@@ -100,7 +100,7 @@ class Registry:
         Raises:
             NoSuchWorker: there is no such worker.
         """
-        return self._one(str(worker_id), worker_id=worker_id, name=None)
+        return self._worker(str(worker_id), worker_id=worker_id, name=None)
 
     def worker_called(self, name: str) -> Row:
         """Return the worker of a name, as `workers` does.
@@ -108,10 +108,10 @@ class Registry:
         Raises:
             NoSuchWorker: there is no such worker.
         """
-        return self._one(repr(name), worker_id=None, name=name)
+        return self._worker(repr(name), worker_id=None, name=name)
 
-    def _one(self, called: str, *, worker_id: int | None, name: str | None) -> Row:
-        row = self._database.one("workers", again=True, worker_id=worker_id, name=name)
+    def _worker(self, called: str, *, worker_id: int | None, name: str | None) -> Row:
+        row = self._database.row("workers", again=True, worker_id=worker_id, name=name)
         if row is None:
             raise no_such_worker(called)
         return row
@@ -122,7 +122,7 @@ class Registry:
         Raises:
             NoSuchWorker: no worker has ever had this name.
         """
-        row = self._database.one("worker_named", again=True, name=name)
+        row = self._database.row("worker_named", again=True, name=name)
         if row is None:
             raise NoSuchWorker(
                 f"no worker has ever been called {name!r}",

@@ -150,7 +150,7 @@ class Backfill:
         if (lane_id := newly_passed(heads, lanes, free)) is not None:
             head = heads[lane_id]
             place = {"lane_id": lane_id, "nice": head.nice, "job_id": head.job_id}
-            self._database.one("pass_by", again=True, **place)
+            self._database.row("pass_by", again=True, **place)
             edition.passed_by(lane_id, now)
             heads[lane_id] = replace(head, passed_s=0.0)
 
@@ -220,7 +220,7 @@ def drafted(
 
 def turns(database: Database, ids: Mapping[str, int]) -> int:
     """Return how many workers reserve room for a job before or with this one."""
-    row = database.one("workers_before", again=True, **ids)
+    row = database.row("workers_before", again=True, **ids)
     return 1 + (int(row["workers"]) if row else 0)
 
 

@@ -64,7 +64,7 @@ class Submission:
             request["place"] = place
             request["idempotency_key"] = request["asked_key"] or new_key(stem, place)
         _agree(requests)
-        row = self.database.one(
+        row = self.database.row(
             "submit",
             again=True,
             groups=to_json(groups).decode(),
@@ -98,7 +98,7 @@ class Submission:
         lane_id = self._lane_ids.get(alike.lane) or self.lane(specs[0])
         params = {**alike.params(specs, stem), "lane_id": lane_id}
         try:
-            row = self.database.one("submit_alike", again=True, actor=self.actor, **params)
+            row = self.database.row("submit_alike", again=True, actor=self.actor, **params)
         except UniqueViolation:
             return []
         assert row is not None  # noqa: S101 - the statement selects one row always
@@ -133,7 +133,7 @@ class Submission:
         if lane not in self._lane_ids:
             shape = spec.shape()
             params = {**shape, "labels": Jsonb(shape["labels"])}
-            row = self.database.one(
+            row = self.database.row(
                 "ensure_lane", again=True, queue=spec.queue, owner=spec.owner, **params
             )
             assert row is not None  # noqa: S101 - an upsert returns its row

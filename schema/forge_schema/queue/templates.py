@@ -40,7 +40,7 @@ class Named:
         Raises:
             ForgeError: there is none with this name.
         """
-        gone = self._database.one(
+        gone = self._database.row(
             f"delete_{self.kind}", owner=self._owner, name=name, actor=self._actor
         )
         if gone is None:
@@ -48,7 +48,7 @@ class Named:
 
     def _put(self, name: str, **content: Any) -> None:  # noqa: ANN401 - columns of all types
         params = {"owner": self._owner, "name": name, "actor": self._actor}
-        self._database.one(f"put_{self.kind}", again=True, **params, **content)
+        self._database.row(f"put_{self.kind}", again=True, **params, **content)
 
     def _unknown(self, name: str) -> ForgeError:
         return self.missing(
@@ -72,7 +72,7 @@ class Templates(Named):
         Raises:
             NoSuchTemplate: there is none with this name.
         """
-        row = self._database.one("template", again=True, owner=self._owner, name=name)
+        row = self._database.row("template", again=True, owner=self._owner, name=name)
         if row is None:
             raise self._unknown(name)
         return row

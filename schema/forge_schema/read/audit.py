@@ -112,7 +112,7 @@ class Audit:
     ) -> None:
         """Record an action that changed no row. A retry after a lost answer may appear twice."""
         params = {"actor": actor, "action": action, "worker_id": worker_id, "job_id": job_id}
-        self._database.one("note", again=True, detail=Jsonb(detail), **params)
+        self._database.row("note", again=True, detail=Jsonb(detail), **params)
 
     def events(
         self,

@@ -72,7 +72,7 @@ class Fleet:
         Raises:
             NoSuchWorker: it does not exist.
         """
-        row = self._database.one("worker_page", again=True, worker_id=worker_id)
+        row = self._database.row("worker_page", again=True, worker_id=worker_id)
         if row is None:
             raise no_such_worker(worker_id)
         return row
@@ -83,7 +83,7 @@ class Fleet:
         Raises:
             NoSuchWorker: no worker with this id was removed.
         """
-        row = self._database.one("former_worker", again=True, worker_id=worker_id)
+        row = self._database.row("former_worker", again=True, worker_id=worker_id)
         if row is None:
             raise no_such_worker(worker_id)
         return row

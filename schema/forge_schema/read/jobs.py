@@ -48,7 +48,7 @@ class Jobs:
         Raises:
             JobUnknown: there is no such job.
         """
-        row = self._database.one("job", again=True, job_id=job_id)
+        row = self._database.row("job", again=True, job_id=job_id)
         if row is None:
             raise job_unknown(job_id)
         return {**row, "spec": with_shares(row["spec"], {})}
@@ -77,7 +77,7 @@ class Jobs:
 
         That is None unless about `look` jobs were examined, and there are older ones.
         """
-        ids, before = self._found(wanted, scope, before, min(count, PAGE), look)
+        ids, before = self._matching(wanted, scope, before, min(count, PAGE), look)
         rows = {row["job_id"]: row for row in self._listed(ids)}
         return [rows[job_id] for job_id in ids], before
 
@@ -98,9 +98,9 @@ class Jobs:
         count: int,
     ) -> list[int]:
         """Return the ids of up to `count` jobs that match a filter, newest first."""
-        return self._found(wanted, scope, before, count, inf)[0]
+        return self._matching(wanted, scope, before, count, inf)[0]
 
-    def _found(
+    def _matching(
         self, wanted: Filter, scope: list[str] | None, before: int | None, count: int, look: float
     ) -> tuple[list[int], int | None]:
         ids: list[int] = []
@@ -134,7 +134,7 @@ class Jobs:
 
     def artifact(self, job_id: int, path: str) -> Row | None:
         """Return the artifact with a path, or None."""
-        return self._database.one("artifact", again=True, job_id=job_id, path=path)
+        return self._database.row("artifact", again=True, job_id=job_id, path=path)
 
     def checkpoints(self, job_id: int) -> list[Row]:
         """Return the complete checkpoints, newest first."""
@@ -208,7 +208,7 @@ class Jobs:
 
     def result(self, job_id: int, *, rank: int = 0) -> Row | None:
         """Return the result of a rank in the attempt that counts; None if there is none."""
-        return self._database.one("result", again=True, job_id=job_id, rank=rank)
+        return self._database.row("result", again=True, job_id=job_id, rank=rank)
 
     def tests(
         self,

@@ -96,14 +96,14 @@ class Schedules:
         Raises:
             NoSuchSchedule: there is none with this name.
         """
-        removed = self._database.one(
+        removed = self._database.row(
             "delete_schedule", owner=self._owner, name=name, actor=self._actor
         )
         if removed is None:
             raise self._unknown(name)
 
     def _row(self, name: str) -> Row:
-        row = self._database.one("schedules", again=True, scope=[self._owner], name=name)
+        row = self._database.row("schedules", again=True, scope=[self._owner], name=name)
         if row is None:
             raise self._unknown(name)
         return row
@@ -122,7 +122,7 @@ def first_time(database: Database, cron: str, timezone: str) -> datetime:
         TimezoneUnknown: there is no such time zone.
     """
     times = Cron(cron, timezone)
-    clock = database.one("clock", again=True)
+    clock = database.row("clock", again=True)
     assert clock is not None  # noqa: S101 - the statement selects one row always
     return times.after(clock["now"])
 

@@ -180,7 +180,7 @@ class Verbs:
             TooManyKept: the owner has as many as anybody may, or they are as large.
         """
         whose = owner or self.caller.owner
-        row = self._database.one("kept_by_owner", again=True, kind=kind, owner=whose, name=name)
+        row = self._database.row("kept_by_owner", again=True, kind=kind, owner=whose, name=name)
         if row is not None and row["others"] >= MOST_KEPT[kind]:
             raise TooManyKept(
                 f"{whose} has {MOST_KEPT[kind]} {kind}s, and nobody may have more",

@@ -79,7 +79,7 @@ class Change:
         if not names:
             return True
         payload = after.payload()
-        row = self._database.one(
+        row = self._database.row(
             "change",
             again=True,
             job_id=self._job_id,
@@ -101,7 +101,7 @@ class Change:
         return row is not None
 
     def _state(self) -> State:
-        row = self._database.one("job", again=True, job_id=self._job_id)
+        row = self._database.row("job", again=True, job_id=self._job_id)
         return State.CANCELLED if row is None else State(row["state"])
 
 

@@ -94,7 +94,7 @@ class StoredUploads:
 
     def _damaged(self, digest: str) -> datetime | None:
         """Return when a worker last found an object, or a segment of it, damaged."""
-        row = self._database.one("damaged_at", again=True, sha256=digest)
+        row = self._database.row("damaged_at", again=True, sha256=digest)
         at: datetime | None = row["at"] if row else None
         return at
 

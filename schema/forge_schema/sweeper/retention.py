@@ -119,7 +119,7 @@ class Retention:
         """Remove the rows of old jobs, and return how many jobs."""
         going, after, removed = self._within(JOBS_S), 0, 0
         while going():
-            row = self._database.one(
+            row = self._database.row(
                 "remove_jobs",
                 again=True,
                 after=after,
@@ -233,7 +233,7 @@ class Ageing:
     def _thin(self, name: str, width: timedelta, age: timedelta, until: float) -> int:
         gone = 0
         while self._clock() < until:
-            row = self._database.one(
+            row = self._database.row(
                 name, again=True, width_s=int(width.total_seconds()), age=age, count=ROWS
             )
             if row is None:

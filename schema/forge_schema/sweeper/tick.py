@@ -266,7 +266,7 @@ class Tick:
     def is_due(self, period: timedelta) -> bool:
         """Tell whether no sweeper has completed a tick within this time."""
         try:
-            row = self._database.one("tick_due", again=True, period=period)
+            row = self._database.row("tick_due", again=True, period=period)
         except ForgeError:
             # The tick itself tells what is wrong, and does what it can.
             return True

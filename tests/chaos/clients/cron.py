@@ -100,7 +100,7 @@ class ChangingSchedules:
             schedules.pause(times.name, paused=what == "pause")
 
     def _is_due(self, schedule: Schedule) -> bool:
-        clock = self._database.one("clock", again=True)
+        clock = self._database.row("clock", again=True)
         return clock is None or schedule.next_times[0] <= clock["now"]
 
     def _of(self, owner: str) -> Schedules:

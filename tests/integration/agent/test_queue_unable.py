@@ -65,7 +65,7 @@ def test_job_that_ends_before_a_standby_counts_once_that_takes_writes(
     tmp_path: Path, database_url: str, eventually: Eventually
 ) -> None:
     with bed("process", tmp_path, database_url) as made:
-        made.database.one("health")
+        made.database.row("health")
         with psycopg.connect(database_url, autocommit=True) as plain:
             spared = pids(plain)
         worker = made.worker(lease_ttl_s=60, reconnect_limit_s=1)

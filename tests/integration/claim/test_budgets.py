@@ -74,7 +74,7 @@ def test_old_jobs_that_are_removed_stay_counted(rig: Rig) -> None:
     run(rig, machine(rig), 2, gpus=4)
     rig.clock.advance(48 * HOUR_S)
     assert used(rig) == (8, 20)
-    removed = rig.database.one("remove_jobs", again=True, after=0, days=1, count=9, actor="sweeper")
+    removed = rig.database.row("remove_jobs", again=True, after=0, days=1, count=9, actor="sweeper")
     assert removed is not None
     assert (removed["removed"], rig.count("attempt")) == (1, 0)
     assert used(rig) == (8, 20)

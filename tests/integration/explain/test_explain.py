@@ -89,7 +89,7 @@ def _done(scene: Scene, case: Case, remedy: Remedy, job_id: int) -> int:
 
 def _changed(scene: Scene, job_id: int, remedy: Remedy) -> int:
     """Submit a job again, with a remedy's changes."""
-    row = scene.database.one("explain_job", job_id=job_id)
+    row = scene.database.row("explain_job", job_id=job_id)
     assert row is not None
     names = ("gpus", "gpu_model", "vram_mb", "cpus", "memory_mb", "disk_mb", "accelerator")
     labels = {name: value for name, value in row["labels"].items() if name != "forge.runs"}

@@ -124,7 +124,7 @@ class Simulation:
 
     def _sleep(self, worker: Simulated) -> None:
         worker.offered = worker.lanes.offers
-        row = self.rig.database.one(
+        row = self.rig.database.row(
             "sleep", worker_id=worker.id, gpu_model="", jobs=1, warm="{}", nonce=worker.nonce,
             cpus=1, memory_mb=100, disk_mb=100, gpus=0, vram_mb=0,
         )  # fmt: skip

@@ -75,7 +75,7 @@ def log(attempt: LiveAttempt) -> list[str]:
 
 
 def newest(here: Desk, attempt: LiveAttempt) -> dict[str, Any]:
-    row = here.database.one("latest_checkpoint", job_id=attempt.fence.job_id)
+    row = here.database.row("latest_checkpoint", job_id=attempt.fence.job_id)
     assert row is not None
     manifest: dict[str, Any] = json.loads(here.store.get(row["key"]))
     return manifest | {"counted": row["files"]}

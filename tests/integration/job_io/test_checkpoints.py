@@ -56,7 +56,7 @@ def given(here: Desk) -> list[str]:
 
 def forge(here: Desk, attempt: LiveAttempt, *rows: dict[str, Any]) -> None:
     """Replace the newest manifest by one of these entries."""
-    row = here.database.one("latest_checkpoint", job_id=attempt.fence.job_id)
+    row = here.database.row("latest_checkpoint", job_id=attempt.fence.job_id)
     assert row is not None
     here.store.put(row["key"], json.dumps({"version": 1, "files": list(rows)}).encode())
 
@@ -217,7 +217,7 @@ def test_manifest_that_leads_elsewhere_is_passed_over(here: Desk) -> None:
     attempt = here.attempt()
     fill(attempt, model="x")
     sync_of(here, attempt).step()
-    row = here.database.one("latest_checkpoint", job_id=attempt.fence.job_id)
+    row = here.database.row("latest_checkpoint", job_id=attempt.fence.job_id)
     assert row is not None
     (entry,) = json.loads(here.store.get(row["key"]))["files"]
     evil = ["/etc/cron.d/x", "../x", "a/../../x", "", ".", "nul\0", "a/..", 7, None, ["x"]]

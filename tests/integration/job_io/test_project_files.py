@@ -69,7 +69,7 @@ def test_files_beside_the_code_are_in_the_checkpoint(both: Bed, tmp_path: Path) 
         f"3 {[*saved, 'runs/a/2.ckpt', 'train.py']}",
         "best.pt",
     ]
-    row = both.database.one("latest_checkpoint", job_id=job)
+    row = both.database.row("latest_checkpoint", job_id=job)
     assert row is not None
     # What did not change is the project's.
     assert row["files"] == 4

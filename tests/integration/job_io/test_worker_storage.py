@@ -129,7 +129,7 @@ def test_links_out_of_a_jobs_folders_are_not_followed(both: Bed, tmp_path: Path)
     assert both.ended(job)["reason"] == "timeout"
     # The link that stays inside is kept, as what it says.
     assert both.artifacts(job) == {"own": b"mine", "self": b"."}
-    row = both.database.one("latest_checkpoint", job_id=job)
+    row = both.database.row("latest_checkpoint", job_id=job)
     assert row is not None
     manifest = json.loads(both.store.get(row["key"]))
     assert [entry["path"] for entry in manifest["files"]] == ["own"]

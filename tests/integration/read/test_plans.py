@@ -155,7 +155,7 @@ ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {
 }
 by_loss = Sorted(sort="loss.best", curve=("loss",))
 ABOUT_ALL: dict[str, Callable[[World], object]] = {
-    "next_job": lambda w: w.database.one(
+    "next_job": lambda w: w.database.row(
         "next_job", again=True, lanes=[*range(1, 51)], past=[], worker_id=w.worker_id
     ),
     "statuses": lambda w: w.jobs.statuses(w.ids, scope=["ann"]),
@@ -183,7 +183,7 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "approvals": lambda w: w.database.rows(
         "approvals", again=True, owner=None, sweep=None, after=0, count=1_000
     ),
-    "damaged_at": lambda w: w.database.one("damaged_at", again=True, sha256="ab" * 32),
+    "damaged_at": lambda w: w.database.row("damaged_at", again=True, sha256="ab" * 32),
     "count_spending": lambda w: budgeted(w.database),
     "suspect": lambda w: judged(w.database),
     "queues": lambda w: Limits(w.database, actor="user:ann").queues(),

@@ -116,11 +116,11 @@ def test_nobody_waits_for_anybody(rig: Rig) -> None:
     grant = rig.worker().claim_one()
     params: dict[str, Any] = {"width_s": 60, "age": DAY, "count": 100}
     with holding(rig.url) as other:
-        row = other.one("thin:metric", **params)
+        row = other.row("thin:metric", **params)
         assert row is not None
         assert row["gone"] > 0
         # While one thins out, a second one does nothing, and a worker can write.
-        assert rig.database.one("thin:metric", **params) is None
+        assert rig.database.row("thin:metric", **params) is None
         assert rig.records.add_metrics(grant.fence, [MetricRecord(0, None, {})])
     with rig.uncommitted() as writing:
         NamedRecords(writing.database).add_metrics(grant.fence, [MetricRecord(1, None, {})])

@@ -48,7 +48,7 @@ def test_who_renews_after_an_outage_keeps_its_job_and_who_does_not_loses_it(
     rig.clock.advance(10 * TTL_S)
     moved = tick.run()
     assert (moved.requeued, moved.offline, moved.reaped) == (0, 0, 0)
-    late = rig.database.one("lateness", ttl=rig.queue.ttl)
+    late = rig.database.row("lateness", ttl=rig.queue.ttl)
     assert late is not None
     assert late["seconds"] <= 0
     assert sweep_on(rig, tick, 60) == 0
@@ -171,7 +171,7 @@ def test_while_no_server_is_there_leases_of_workers_over_http_stay(rig: Rig) -> 
     assert rig.places(direct) == ["ready"]
     served(rig, TTL_S - 1)
     assert rig.tick.run().requeued == 0
-    late = rig.database.one("lateness", ttl=rig.queue.ttl)
+    late = rig.database.row("lateness", ttl=rig.queue.ttl)
     assert late is not None
     assert late["seconds"] <= 0
     assert remote.renew(grant).standings == {grant.fence: Standing.OK}

@@ -34,7 +34,7 @@ def trained(made: Bed, job: int) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def stored_epoch(made: Bed, job: int, attempt: int) -> int:
     """Return the epoch of the last checkpoint that an attempt stored."""
-    row = made.database.one("latest_checkpoint", job_id=job)
+    row = made.database.row("latest_checkpoint", job_id=job)
     assert row is not None
     assert row["attempt"] == attempt
     manifest = json.loads(made.store.get(row["key"]))

@@ -144,13 +144,13 @@ def _given_back(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str
         except ForgeError as error:
             yield f"leases were not given back and will expire: {error.message}"
         if gateway is not None and spooled:
-            yield _told(spooled, gateway)
+            yield _delivered(spooled, gateway)
         waiting = spooled.fences() if spooled else []
         for each in ended:
             yield _cleared(each, None if each.fence() in waiting else gateway)
 
 
-def _told(spooled: outbox.Spool, gateway: Gateway) -> str:
+def _delivered(spooled: outbox.Spool, gateway: Gateway) -> str:
     """Deliver the spooled results to the queue, before any lease is given back."""
     count = len(spooled.ends())
     with suppress(ForgeError):

@@ -54,7 +54,7 @@ class Nvml:
         """Return the GPUs; a GPU in MIG mode is replaced by its slices."""
         if not self._opened():
             return []
-        driver = _said(pynvml.nvmlSystemGetDriverVersion) or ""
+        driver = _answer(pynvml.nvmlSystemGetDriverVersion) or ""
         whole = list(_handles(self._left_out))
         return [gpu for device in whole for gpu in _gpus(*device, str(driver), self._left_out)]
 
@@ -83,7 +83,7 @@ class Nvml:
 
 
 def _handles(left_out: LeftOut) -> Iterator[tuple[int, Handle]]:
-    for number in range(_said(pynvml.nvmlDeviceGetCount) or 0):
+    for number in range(_answer(pynvml.nvmlDeviceGetCount) or 0):
         try:
             yield number, pynvml.nvmlDeviceGetHandleByIndex(number)
         except pynvml.NVMLError as error:
@@ -108,8 +108,8 @@ def _gpu(
     return GpuDevice(
         uuid=str(pynvml.nvmlDeviceGetUUID(handle)),
         name=str(pynvml.nvmlDeviceGetName(handle)),
-        vram_mb=_said(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) >> 20) or 0,
-        capability=_said(lambda: _capability(handle)) or capability,
+        vram_mb=_answer(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) >> 20) or 0,
+        capability=_answer(lambda: _capability(handle)) or capability,
         driver=driver,
         parent=parent,
         number=number,
@@ -122,14 +122,14 @@ def _capability(handle: Handle) -> str:
 
 
 def _in_mig_mode(handle: Handle) -> bool:
-    modes = _said(lambda: pynvml.nvmlDeviceGetMigMode(handle))
+    modes = _answer(lambda: pynvml.nvmlDeviceGetMigMode(handle))
     return bool(modes and modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
 def _slices(handle: Handle) -> list[Handle]:
     if not _in_mig_mode(handle):
         return []
-    most = _said(lambda: int(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle))) or 0
+    most = _answer(lambda: int(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle))) or 0
     handles: list[Handle] = []
     for number in range(most):
         # The numbers have gaps where slices were removed.
@@ -139,7 +139,7 @@ def _slices(handle: Handle) -> list[Handle]:
 
 
 def _uuid(handle: Handle) -> str | None:
-    return _said(lambda: str(pynvml.nvmlDeviceGetUUID(handle)))
+    return _answer(lambda: str(pynvml.nvmlDeviceGetUUID(handle)))
 
 
 def _use(handle: Handle) -> Use:
@@ -148,14 +148,14 @@ def _use(handle: Handle) -> Use:
     except pynvml.NVMLError as error:
         # Some virtual GPUs do not report their processes.
         return Use() if error.value == pynvml.NVML_ERROR_NOT_SUPPORTED else Use(gone=True)
-    drawing = _said(lambda: pynvml.nvmlDeviceGetGraphicsRunningProcesses(handle)) or []
+    drawing = _answer(lambda: pynvml.nvmlDeviceGetGraphicsRunningProcesses(handle)) or []
     pids = frozenset(int(process.pid) for process in computing)
     # A process that does both counts once, as computing. Its memory is not always reported.
     others = [process.usedGpuMemory or 0 for process in drawing if process.pid not in pids]
     return Use(pids, sum(others) >> 20)
 
 
-def _said(ask: Callable[[], T]) -> T | None:
+def _answer(ask: Callable[[], T]) -> T | None:
     """Return NVML's answer, or None on an error."""
     try:
         return ask()

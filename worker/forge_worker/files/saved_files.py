@@ -171,7 +171,7 @@ class SavedFiles:
         if replaced := self.replaced():
             seen = FilesSeen(refused={"": replaced})
         else:
-            seen = self._found("", self.folder)
+            seen = self._files_below("", self.folder)
         if self.patterns:
             named = self.named()
             seen = FilesSeen(
@@ -183,9 +183,9 @@ class SavedFiles:
 
     def named(self) -> FilesSeen:
         """Return what the patterns name in the work folder."""
-        return self._found(f"{WORK}/", self.work)
+        return self._files_below(f"{WORK}/", self.work)
 
-    def _found(self, before: str, start: Parts) -> FilesSeen:
+    def _files_below(self, before: str, start: Parts) -> FilesSeen:
         seen, raw = FilesSeen(), {}
         folders = {before.rstrip("/")}
         for parts, status in self._walked(before, start):

@@ -71,7 +71,7 @@ class Gatherer:
         self._pace = pace
         self._began_s = seconds()
         self._port: ProgramPort | None = None
-        self._said = ""
+        self._shown = ""
         self._note_s = NOTE_S
         self._unreached: list[JsonValue] | None = None
 
@@ -213,9 +213,9 @@ class Gatherer:
         if late and waited_s > self._policy.patience_s:
             raise GangIncomplete(_missing(late, self._policy.patience_s))
         words = _words(late)
-        if late and words != self._said and waited_s > self._note_s:
+        if late and words != self._shown and waited_s > self._note_s:
             self._attempt.note(f"waiting for the other machines: {words}")
-            self._said, self._note_s = words, waited_s + NOTES_S
+            self._shown, self._note_s = words, waited_s + NOTES_S
         return bool(late)
 
     def _late(self, met: Gathering, step: int) -> list[str]:

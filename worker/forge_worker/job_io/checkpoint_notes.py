@@ -27,15 +27,15 @@ class CheckpointNotes:
     def __init__(self, attempt: LiveAttempt, what: str = "checkpoints") -> None:
         self._attempt = attempt
         self._what = what
-        self._said: set[str] = set()
+        self._noted: set[str] = set()
         self._named: set[str] = set()
         self._left_out: set[str] = set()
         self._failures = 0
 
     def say(self, cause: str, words: str) -> None:
         """Log a message once per cause, unless the machine's disk is full."""
-        if cause not in self._said:
-            self._said.add(cause)
+        if cause not in self._noted:
+            self._noted.add(cause)
             with suppress(OSError):
                 self._attempt.note(words)
 
@@ -69,7 +69,7 @@ class CheckpointNotes:
     def stored(self) -> None:
         """Record that a checkpoint was stored."""
         if self._failures >= FAILURES:
-            self._said.clear()
+            self._noted.clear()
             with suppress(OSError):
                 self._attempt.note("checkpoints are being stored again")
         self._failures = 0

@@ -35,7 +35,7 @@ class _Reader:
         self._suites: list[str] = []
         self._case: dict[str, str] | None = None
         self._verdict = Verdict.PASSED
-        self._said: list[str] = []
+        self._text: list[str] = []
         self._said_length = 0
         self._listening = False
 
@@ -44,7 +44,7 @@ class _Reader:
             self._suites.append(attributes.get("name", ""))
         elif tag == "testcase":
             self._case, self._verdict = attributes, Verdict.PASSED
-            self._said, self._said_length = [], 0
+            self._text, self._said_length = [], 0
         elif self._case is not None and tag in VERDICTS:
             self._judge(VERDICTS[tag], attributes)
 
@@ -56,7 +56,7 @@ class _Reader:
 
     def text(self, data: str) -> None:
         if self._listening and self._said_length < MESSAGE_LENGTH:
-            self._said.append(data)
+            self._text.append(data)
             self._said_length += len(data)
 
     def end(self, tag: str) -> None:
@@ -74,7 +74,7 @@ class _Reader:
                 f"it has more than {counted(MOST_TESTS, 'test')}; only the first are stored"
             )
         suite = case.get("classname") or next(filter(None, reversed(self._suites)), "")
-        message = _cut("".join(self._said).strip(), MESSAGE_LENGTH)
+        message = _cut("".join(self._text).strip(), MESSAGE_LENGTH)
         self.tests.append(
             Tested(
                 number=len(self.tests),

@@ -69,7 +69,7 @@ class Commits:
     def __init__(self, attempt: LiveAttempt) -> None:
         self._attempt = attempt
         self._file = attempt.folders.save
-        self._said = False
+        self._noted = False
         # The cursor counts from 1, since one that was never kept is 0.
         step, inode = attempt.cursors["committed"] - 1, attempt.cursors["committed_inode"]
         self._stored = Commit(step, inode) if step >= 0 else None
@@ -100,15 +100,15 @@ class Commits:
             self._stored, self.begun = commit, True
 
     def _read(self) -> Commit | None:
-        if not self._said and (odd := odd_kind(self._file)):
-            self._said = True
+        if not self._noted and (odd := odd_kind(self._file)):
+            self._noted = True
             self._attempt.note(f"$FORGE_CHECKPOINT_FILE is {odd}, so it requests no checkpoint")
         with suppress(OSError), opened(self._file.parent, self._file.name) as file:
             text, inode = file.read(MOST_BYTES).strip(), status_in(file)[2]
             if text.isdigit() and int(text) <= LARGEST:
                 return Commit(int(text), inode)
-            if text and not self._said:
-                self._said = True
+            if text and not self._noted:
+                self._noted = True
                 self._attempt.note(BAD_STEP)
         return None
 
@@ -125,17 +125,17 @@ class Following:
         self._attempt = attempt
         self._gateway = gateway
         self._commits = commits
-        self._stored = self._found = -1
+        self._stored = self._newest = -1
         self._first_step: int | None = None
-        self._said = False
+        self._noted = False
 
     @property
     def number(self) -> int | None:
-        return self._found if self._found >= 0 else None
+        return self._newest if self._newest >= 0 else None
 
     @property
     def due(self) -> bool:
-        return self._found > self._stored
+        return self._newest > self._stored
 
     def look(self, *, ended: bool) -> bool:
         """Look up rank 0's newest one; False if the queue stores none of this rank.
@@ -148,26 +148,26 @@ class Following:
         if newest is None:
             return False
         number = newest["master_number"]
-        self._found = ALL if ended else self._found if number is None else number
+        self._newest = ALL if ended else self._newest if number is None else number
         self._compare(newest["master_step"])
         return True
 
     def _compare(self, step: int | None) -> None:
         """Note in the job's log if rank 0 commits one step after the other, and this rank none."""
-        if step is None or self._said or self._commits.begun:
+        if step is None or self._noted or self._commits.begun:
             return
         if self._first_step is None:
             self._first_step = step
         if step != self._first_step:
-            self._said = True
+            self._noted = True
             self._attempt.note(NO_STEP.format(step=step))
 
     def note_stored(self) -> None:
-        self._stored = self._found
+        self._stored = self._newest
 
     def resume(self, follows: int | None) -> None:
         """Go on after the newest checkpoint of this rank, which an earlier agent stored."""
-        self._stored = self._found = -1 if follows is None else follows
+        self._stored = self._newest = -1 if follows is None else follows
 
 
 class TimeLimit:

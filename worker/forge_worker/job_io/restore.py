@@ -97,7 +97,7 @@ class Restore:
         self._folder = attempt.folders.checkpoint
         self._damaged: set[str] = set()
         # The manifests whose leftovers were named in the log.
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
         # The manifest that is being restored.
         self._begun: str | None = None
         self._fetcher = self._new_fetcher()
@@ -204,8 +204,8 @@ class Restore:
     def _without_leftovers(self, parts: list[Part], row: Row) -> list[Part]:
         """Leave out what interrupted saves left, once an attempt has not touched it."""
         rest = unfinished((entry for _, entry in parts), row["attempt"])
-        if row["key"] not in self._told:
-            self._told.add(row["key"])
+        if row["key"] not in self._noted:
+            self._noted.add(row["key"])
             size = sum(entry.size for _, entry in parts if entry.path in rest.old)
             if rest.old:
                 words = f"not restored: {_named(rest.old)}, {size_text(size)}, which interrupted"

@@ -53,19 +53,19 @@ class EventFiles:
             (attempt.folders.root / top, tuple(below)),
         )
         self._cursors = attempt.cursors
-        self._found: dict[int, tuple[Path, Parts]] = {}
+        self._files: dict[int, tuple[Path, Parts]] = {}
 
     def look(self) -> list[int]:
         """Look for new files, and return the numbers of all."""
         for root, parts, status in sorted(self._new(), key=lambda entry: entry[1][-1]):
             number = self._number(status.st_ino)
             if number is not None:
-                self._found[number] = (root, parts)
-        return sorted(self._found)
+                self._files[number] = (root, parts)
+        return sorted(self._files)
 
     def read(self, number: int, place: int, most: int = BATCH) -> tuple[list[bytes], int]:
         """Return a file's next lines from a place on, and where they end."""
-        root, parts = self._found[number]
+        root, parts = self._files[number]
         lines: list[bytes] = []
         with suppress(OSError, BrokenFile), opened(root, "/".join(parts)) as file:
             size = file.seek(0, 2)
@@ -80,7 +80,7 @@ class EventFiles:
 
     def left(self, number: int, place: int) -> int:
         """Return how many events with scalars follow a place."""
-        root, parts = self._found[number]
+        root, parts = self._files[number]
         count = 0
         with suppress(OSError, BrokenFile), opened(root, "/".join(parts)) as file:
             for record in records(file, place, file.seek(0, 2)):
@@ -102,8 +102,8 @@ class EventFiles:
 
     def _key(self, number: int, tag: str) -> str:
         """Return a tag, after the name of its folder if that is not the first file's."""
-        folder = self._found[number][1][:-1]
-        first = self._found.get(0)
+        folder = self._files[number][1][:-1]
+        first = self._files.get(0)
         alone = first is not None and first[1][:-1] == folder and tag not in PROGRESS
         return tag if alone else f"{folder[-1] if folder else 'tensorboard'}/{tag}"
 

@@ -90,7 +90,7 @@ class GpuSign:
         self._watched = usage
         self._percent = percent
         self._tell = tell
-        self._told = False
+        self._warned = False
 
     def __call__(self) -> bool | None:
         looks = self._watched.busiest()
@@ -101,8 +101,8 @@ class GpuSign:
         return max(known) > self._percent if known else None
 
     def _tell_once(self, words: str) -> None:
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             self._tell(words)
 
 

@@ -85,11 +85,11 @@ def variables(attempt: LiveAttempt, spec: RunSpec, runner: Runner, device: str) 
         "FORGE_METRICS_FILE": str(paths.control_dir / attempt.folders.metrics.name),
         "FORGE_DEVICE": device,
         "PYTHONUNBUFFERED": "1",
-        **_told(attempt.grant.spec),
+        **_variables(attempt.grant.spec),
     }
 
 
-def _told(asked: Mapping[str, Any]) -> dict[str, str]:
+def _variables(asked: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables with the parameters, tuning values and experiment of the job."""
     tuning, parameters = asked.get("tuning", {}), asked.get("parameters", {})
     values = {f"FORGE_{name.upper()}": value for name, value in tuning.items() if value is not None}

@@ -96,18 +96,18 @@ def _look(uuid: str) -> GpuLook | None:
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         return GpuLook(
-            utilisation=_said(lambda: float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)),
-            memory_mb=_said(lambda: _used_bytes(handle) >> 20),
-            power_w=_said(lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000),
-            temperature_c=_said(lambda: _celsius(handle)),
-            energy_j=_said(lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000),
-            ecc=_said(lambda: _uncorrected(handle)),
+            utilisation=_answer(lambda: float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)),
+            memory_mb=_answer(lambda: _used_bytes(handle) >> 20),
+            power_w=_answer(lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+            temperature_c=_answer(lambda: _celsius(handle)),
+            energy_j=_answer(lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000),
+            ecc=_answer(lambda: _uncorrected(handle)),
         )
     except pynvml.NVMLError as error:
         return GpuLook(lost=True) if is_lost(error) else None
 
 
-def _said(ask: Callable[[], T]) -> T | None:
+def _answer(ask: Callable[[], T]) -> T | None:
     """Return NVML's answer, or None if the GPU has none. A lost GPU raises its error."""
     try:
         return ask()

@@ -221,11 +221,11 @@ def _opened(path: Path) -> socket.socket:
 
 
 def _place() -> tuple[str, TLSConfig | None]:
-    return _found(tuple(os.environ.get(name, "") for name in NAMES))
+    return _of_variables(tuple(os.environ.get(name, "") for name in NAMES))
 
 
 @cache
-def _found(_said: tuple[str, ...]) -> tuple[str, TLSConfig | None]:
+def _of_variables(_values: tuple[str, ...]) -> tuple[str, TLSConfig | None]:
     options: dict[str, Any] = {**kwargs_from_env()}
     if "base_url" not in options:
         options = {**_of_context(), **options}

@@ -65,7 +65,7 @@ def job_user(name: str, root: Path) -> JobUser | None:
             hint="start it as root, or leave the option out: jobs then run as the worker's user",
         )
     root = root.resolve()
-    user = _found(name, root)
+    user = _user(name, root)
     if user.uid == 0:
         raise UserUnusable(
             "jobs that run as root would have all rights of the worker (--process-user)",
@@ -80,7 +80,7 @@ def job_user(name: str, root: Path) -> JobUser | None:
     return user
 
 
-def _found(name: str, root: Path) -> JobUser:
+def _user(name: str, root: Path) -> JobUser:
     if name.isdecimal():
         return JobUser(int(name), int(name), (), root)
     try:

@@ -46,11 +46,11 @@ class Cloud(Protocol):
 class SpotMarket:
     """Whether the machine is a spot one: as the operator says (yes or no), or as its cloud does."""
 
-    def __init__(self, said: str = "auto", changed: Bell | None = None) -> None:
-        self.is_spot: bool | None = {IS_SPOT: True, NOT_SPOT: False}.get(said)
+    def __init__(self, asked: str = "auto", changed: Bell | None = None) -> None:
+        self.is_spot: bool | None = {IS_SPOT: True, NOT_SPOT: False}.get(asked)
         self._changed = changed
 
-    def found(self, *, is_spot: bool) -> None:
+    def note(self, *, is_spot: bool) -> None:
         """Note what the cloud says, unless the operator has said it."""
         if self.is_spot is None:
             self.is_spot = is_spot
@@ -94,7 +94,7 @@ class SpotWatch(Loop):
         if self._heard is NoticeKind.INTERRUPTION:
             return
         try:
-            cloud = self._cloud or self._found()
+            cloud = self._cloud or self._here()
             if cloud is None:
                 self.period_s = min(self.period_s * 2, ABSENT_S)
                 return
@@ -117,14 +117,14 @@ class SpotWatch(Loop):
     def look_around(self) -> None:
         """Find the cloud, and whether the machine is a spot one, before the first step."""
         with suppress(MetadataAbsent):
-            if cloud := self._found():
+            if cloud := self._here():
                 self._ask_market(cloud)
 
     def _ask_market(self, cloud: Cloud) -> None:
         if self._market.is_spot is None:
             # Notices matter more than whether it knows this.
             with suppress(MetadataAbsent):
-                self._market.found(is_spot=cloud.is_spot())
+                self._market.note(is_spot=cloud.is_spot())
 
     def end(self, patience_s: float | None = None) -> None:  # noqa: ARG002  a question may wait long
         """End without waiting for an answer that may take half a minute."""
@@ -136,7 +136,7 @@ class SpotWatch(Loop):
             with suppress(MetadataAbsent):
                 self._cloud.gone()
 
-    def _found(self) -> Cloud | None:
+    def _here(self) -> Cloud | None:
         for cloud in self._clouds:
             try:
                 here = cloud.here()

@@ -69,10 +69,10 @@ def made_server(connect: Callable[[], Client], *, read_only: bool = False) -> MC
 
 
 def _add(server: MCPServer[Any], tool: Callable[..., str], annotations: ToolAnnotations) -> None:
-    server.add_tool(_told(tool), annotations=annotations, structured_output=False)
+    server.add_tool(_explaining(tool), annotations=annotations, structured_output=False)
 
 
-def _told(tool: Callable[..., str]) -> Callable[..., str]:
+def _explaining(tool: Callable[..., str]) -> Callable[..., str]:
     """Return a tool whose expected errors the assistant reads, with what to do."""
 
     @wraps(tool)

@@ -160,7 +160,7 @@ def _columns(points: list[SweepPoint]) -> list[Column]:
         ("JOB", lambda p: numbered(p.job_id, p.task)),
         ("STATE", lambda p: p.state),
         *((name, _parameter(name)) for name in parameters),
-        *((f"result.{name}", _found(name)) for name in results),
+        *((f"result.{name}", _result(name)) for name in results),
         ("SECONDS", lambda p: "" if p.seconds is None else f"{p.seconds:.1f}"),
         *([("WHY", lambda p: brief(p.detail))] if any(point.detail for point in points) else []),
     ]
@@ -170,7 +170,7 @@ def _parameter(name: str) -> Callable[[SweepPoint], str]:
     return lambda point: inline(point.parameters.get(name))
 
 
-def _found(name: str) -> Callable[[SweepPoint], str]:
+def _result(name: str) -> Callable[[SweepPoint], str]:
     return lambda point: brief((point.result or {}).get(name))
 
 

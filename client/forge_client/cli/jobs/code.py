@@ -72,10 +72,10 @@ def diff(
     for line in lines:
         print(line)  # noqa: T201 - the data
     if not lines:
-        narration.say(f"no difference between the code of job {job} and {_told(second)}")
+        narration.say(f"no difference between the code of job {job} and {_named(second)}")
 
 
-def _told(second: JobDetail | Path) -> str:
+def _named(second: JobDetail | Path) -> str:
     return f"the folder {second}" if isinstance(second, Path) else f"that of job {second.job_id}"
 
 

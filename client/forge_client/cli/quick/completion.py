@@ -30,7 +30,7 @@ def complete(instruction: str) -> str:
         case "complete_bash":
             words = _words(os.environ.get("COMP_WORDS", ""))
             at = int(os.environ.get("COMP_CWORD", "0"))
-            typed = _found(words[1:at], words[at] if at < len(words) else "")
+            typed = _items(words[1:at], words[at] if at < len(words) else "")
             return "\n".join(word for word, _ in typed) + "\n"
         case "complete_zsh":
             items = "\n".join(map(_of_zsh, _typed()))
@@ -51,7 +51,7 @@ def _typed() -> list[Item]:
     line = os.environ.get("_TYPER_COMPLETE_ARGS", "")
     words = _words(line)[1:]
     incomplete = words.pop() if words and not line.endswith(" ") else ""
-    return _found(words, incomplete)
+    return _items(words, incomplete)
 
 
 def _of_zsh(item: Item) -> str:
@@ -59,7 +59,7 @@ def _of_zsh(item: Item) -> str:
     return f'"{word}":"{text}"' if text else f'"{word}"'
 
 
-def _found(words: Sequence[str], incomplete: str) -> list[Item]:
+def _items(words: Sequence[str], incomplete: str) -> list[Item]:
     """Return what may stand at the end of a line."""
     command, given, waiting, arguments = _read(commands(), words)
     if "=" in incomplete:

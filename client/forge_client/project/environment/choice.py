@@ -233,11 +233,13 @@ def _listed(files: Mapping[str, Path], wanted: Wanted) -> tuple[Source, str] | N
     if has_block and (wanted.first or not present):
         return script_of(wanted.script, files[wanted.script]), "listed in the script itself"
     if present:
-        return _found(files, present[0]), f"found in the folder{_others(files, wanted, present)}"
+        return _source_named(
+            files, present[0]
+        ), f"found in the folder{_others(files, wanted, present)}"
     return None
 
 
-def _found(files: Mapping[str, Path], name: str) -> Source:
+def _source_named(files: Mapping[str, Path], name: str) -> Source:
     own = uv_lock(PROJECT, files[PROJECT]) if name == UV else None
     return own or source_of(name, files[name])
 

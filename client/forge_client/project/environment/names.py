@@ -98,7 +98,7 @@ def _either(words: list[str], asked: Asked) -> tuple[Decided, list[str]]:
 def _every(words: list[str], asked: Asked) -> tuple[Decided, list[str]]:
     parts, rest = [], ["and", *words]
     while rest and rest[0] == "and":
-        part, rest = _one(rest[1:], asked)
+        part, rest = _term(rest[1:], asked)
         parts.append(part)
     if False in parts:
         return False, rest
@@ -108,7 +108,7 @@ def _every(words: list[str], asked: Asked) -> tuple[Decided, list[str]]:
     return (" and ".join(texts) if texts else True), rest
 
 
-def _one(words: list[str], asked: Asked) -> tuple[Decided, list[str]]:
+def _term(words: list[str], asked: Asked) -> tuple[Decided, list[str]]:
     if words[:1] == ["("]:
         result, rest = _either(words[1:], asked)
         if rest[:1] != [")"]:

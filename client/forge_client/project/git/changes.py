@@ -26,10 +26,10 @@ def git_state(listing: Listing) -> tuple[Git, bytes, list[str]] | None:
     Without a repository, return None.
     """
     root = listing.root
-    revision = _said(root, "rev-parse", "--verify", "HEAD^{commit}")
+    revision = _output(root, "rev-parse", "--verify", "HEAD^{commit}")
     if revision is None:
         return None
-    branch = _said(root, "symbolic-ref", "--short", "-q", "HEAD")
+    branch = _output(root, "symbolic-ref", "--short", "-q", "HEAD")
     calm = without_filters(root)
     changed = tried(root, *calm, "status", "--porcelain", "--", ".")
     if not changed:
@@ -91,6 +91,6 @@ def _names(listed: bytes) -> set[str]:
     }
 
 
-def _said(root: Path, *words: str) -> str | None:
+def _output(root: Path, *words: str) -> str | None:
     answer = tried(root, *words)
     return answer.decode(errors="replace").strip() if answer else None

@@ -51,7 +51,7 @@ def log(job: PageJob, shared: Shared, where: Annotated[Where, Query()]) -> dict[
         got = reader.before(LogPlace.parse(where.before))
     else:
         got = reader.tail()
-    return {**_told(got), "state": job.state, "over": job.state.terminal}
+    return {**_as_json(got), "state": job.state, "over": job.state.terminal}
 
 
 @router.get("/log.txt")
@@ -84,7 +84,7 @@ def series(
     return shared.service(who).findings.series(job.job_id, **vars(which))
 
 
-def _told(got: Pieces) -> dict[str, Any]:
+def _as_json(got: Pieces) -> dict[str, Any]:
     pieces = [
         {
             "attempt": piece.attempt,

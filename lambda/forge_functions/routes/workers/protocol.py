@@ -158,7 +158,7 @@ def inputs(
 def _note(request: Request, why: str) -> None:
     shared: Services = request.app.state.services
     address = request.client.host if request.client else ""
-    detail: dict[str, object] = {"said": _said(request), "from": address, "why": why}
+    detail: dict[str, object] = {"said": _claimed_id(request), "from": address, "why": why}
     with suppress(ForgeError):
         # Limited per minute and address, so that a flood of refusals does not fill the trail.
         shared.failures.check(f"register@{address}")
@@ -166,7 +166,7 @@ def _note(request: Request, why: str) -> None:
         Audit(shared.database).note("anonymous", "registration_refused", detail)
 
 
-def _said(request: Request) -> str:
+def _claimed_id(request: Request) -> str:
     """Return the unverified id in a token."""
     try:
         return tokens.parse(request.headers.get(HEADER, ""), TokenKind.WORKER).id

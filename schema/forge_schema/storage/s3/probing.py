@@ -42,10 +42,10 @@ def findings(url: str, folder: str) -> list[ProbeFinding]:
         "signed uploads": tried.signed,
         "signatures": tried.signatures,
     }
-    return [_found(name, step, url) for name, step in steps.items()]
+    return [_finding(name, step, url) for name, step in steps.items()]
 
 
-def _found(name: str, step: Callable[[], ProbeFinding], url: str) -> ProbeFinding:
+def _finding(name: str, step: Callable[[], ProbeFinding], url: str) -> ProbeFinding:
     try:
         with translated(name, url):
             return step()

@@ -59,7 +59,7 @@ class S3Store:
         # botocore leaves its connections open, of which Python 3.13 complains.
         weakref.finalize(self, self._client.close)
         self._finding = Lock()
-        self._found: Conditions | None = None
+        self._known_conditions: Conditions | None = None
 
     def expect(self, *, puts: Sequence[Piece] = (), gets: Sequence[str] = ()) -> None:
         """Do nothing: boto3 signs each request itself."""
@@ -210,9 +210,9 @@ class S3Store:
     @property
     def _conditions(self) -> Conditions:
         with self._finding:
-            if self._found is None:
-                self._found = self._find_conditions()
-            return self._found
+            if self._known_conditions is None:
+                self._known_conditions = self._find_conditions()
+            return self._known_conditions
 
     def _find_conditions(self) -> Conditions:
         conditions: list[Conditions] = []

@@ -22,7 +22,7 @@ def test_a_running_job_shows_what_it_has_so_far(rig: Rig, tmp_path: Path) -> Non
     rig.queue.report(grant.fence, Phase.RUNNING, replaced_by=uuid4())
     rig.records.add_metrics(grant.fence, [MetricRecord(0, 3.0, {"step": 3, "loss": 0.25})])
     through = Jsonb({"program": "port", "ports": [8888]})
-    rig.database.one("enter", actor="ann", job_id=job, rank=0, detail=through)
+    rig.database.row("enter", actor="ann", job_id=job, rank=0, detail=through)
     rig.clock.advance(42)
     store_url = (tmp_path / "store").as_uri()
     forge = command(tmp_path, FORGE_DATABASE_URL=rig.url, FORGE_STORE_URL=store_url)

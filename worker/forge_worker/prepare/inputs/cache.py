@@ -93,7 +93,7 @@ class Journal:
             files: those to fetch now.
             go_on: called for each piece that is read; what it raises ends this.
         """
-        digests = dict(self._said())
+        digests = dict(self._lines())
         known = [
             ((file, extent, digests[part]), extent.size)
             for file in files
@@ -107,7 +107,7 @@ class Journal:
         write_atomically(self._path, "".join(lines), durable=False)
         return list(self.digests)
 
-    def _said(self) -> Iterator[tuple[Part, str]]:
+    def _lines(self) -> Iterator[tuple[Part, str]]:
         if not self._path.exists():
             return
         # The last line may have been cut off.

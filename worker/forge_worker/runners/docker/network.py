@@ -61,7 +61,7 @@ class Network:
     """The network as it was found; it is looked up again once its bridge is another."""
 
     def __init__(self) -> None:
-        self._found: dict[str, Any] = {}
+        self._network: dict[str, Any] = {}
         self._number = ""
         # Podman makes a bridge with its first container only, and removes it with the last.
         self._seen = False
@@ -75,15 +75,15 @@ class Network:
         kind = kind or kind_of(client.info())
         if kind.rootless:
             return f"{kind} has its own networks, where this worker can make no rules"
-        if not self._number or self._number != _number(_bridge(self._found)):
-            self._found = _find_or_create(client, NETWORK, BRIDGE)
-            self._number = _number(_bridge(self._found))
-        if self._found.get("EnableIPv6"):
+        if not self._number or self._number != _number(_bridge(self._network)):
+            self._network = _find_or_create(client, NETWORK, BRIDGE)
+            self._number = _number(_bridge(self._network))
+        if self._network.get("EnableIPv6"):
             return (
                 f"the network {NETWORK} has IPv6, for which there are no rules; remove the network"
             )
         if kind.separates:
-            return block_metadata(_bridge(self._found))
+            return block_metadata(_bridge(self._network))
         self._seen = self._seen or _shows_bridge(client)
         return block_metadata(BRIDGES) if self._seen else _absent(BRIDGE)
 

@@ -94,17 +94,17 @@ def _parts(
     client: DockerClient, output: BuildOutput, began: float, *, whole: bool
 ) -> Iterator[str]:
     for end in output.ends[:-1] if whole else output.ends:
-        image = _found(client, end)
+        image = _image(client, end)
         # An image without a parent was not built here: the stage was empty.
         if image.get("Parent"):
             yield end
     # A command of the build may have printed this line, so only a new, untagged image counts.
-    last = _found(client, output.printed) if output.printed else {}
+    last = _image(client, output.printed) if output.printed else {}
     if last.get("Parent") and not last["RepoTags"] and _made_at(last) >= began:
         yield last["Id"]
 
 
-def _found(client: DockerClient, image: str) -> dict[str, Any]:
+def _image(client: DockerClient, image: str) -> dict[str, Any]:
     with suppress(APIError):
         return dict(client.images.get(image).attrs)
     return {}

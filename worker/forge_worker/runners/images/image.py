@@ -47,7 +47,7 @@ class PullProgress:
     _layers: dict[str, tuple[int, int]] = field(default_factory=dict)
     _done: set[str] = field(default_factory=set)
     _began: float = field(default_factory=time.monotonic)
-    _said: float | None = None
+    _noted_at: float | None = None
 
     def __call__(self, step: dict[str, Any]) -> None:
         """Process one step of the pull."""
@@ -71,11 +71,11 @@ class PullProgress:
         self.say(f"pulled {self.name}{self._summary()} in {duration_text(took_s)}")
 
     def _say_now_and_then(self) -> None:
-        if self._said is None:
-            self._said = time.monotonic()
+        if self._noted_at is None:
+            self._noted_at = time.monotonic()
             self.say(f"pulling {self.name}")
-        elif time.monotonic() - self._said >= self.every_s:
-            self._said = time.monotonic()
+        elif time.monotonic() - self._noted_at >= self.every_s:
+            self._noted_at = time.monotonic()
             self.say(f"pulling {self.name}{self._summary()}")
 
     def _summary(self) -> str:

@@ -56,7 +56,7 @@ class SignalNotice:
         # A shell may wait for its command whatever it is sent.
         self._late_s = (now + until_s) / 2
         self._last_s = now + SETTLE_S
-        self._told: set[int] = set()
+        self._signalled: set[int] = set()
         # When a process whose parent is gone is due.
         self._due_s: dict[int, float] = {}
         self._main_dealt = False
@@ -75,12 +75,14 @@ class SignalNotice:
         parents = {each.parent for each in rest.values()}
         for each in rest.values():
             useful = each.deals or each.pid in parents or now >= self._last_s
-            if useful and each.pid not in self._told and self._due(each, rest, main, now):
-                self._told.add(each.pid)
+            if useful and each.pid not in self._signalled and self._due(each, rest, main, now):
+                self._signalled.add(each.pid)
                 send(each.pid, self.number)
         # Parents come before their children.
         for each in rest.values():
-            dealing = each.parent in self._told and each.parent in rest and rest[each.parent].deals
+            dealing = (
+                each.parent in self._signalled and each.parent in rest and rest[each.parent].deals
+            )
             if dealing or each.parent in self._below_dealing:
                 self._below_dealing.add(each.pid)
 
@@ -89,7 +91,7 @@ class SignalNotice:
     ) -> bool:
         """Return whether nothing above a process will tell it to stop."""
         if process.parent == main or process.parent in rest:
-            asked = process.parent == main or process.parent in self._told
+            asked = process.parent == main or process.parent in self._signalled
             return asked and now >= self._late_s and is_shell(process.parent)
         if main is not None:
             return False

@@ -179,7 +179,7 @@ def use(shared: Services, text: str) -> Row | None:
 
 
 def _taken(shared: Services, claims: dict[str, object]) -> bool:
-    row = shared.database.one(
+    row = shared.database.row(
         "use_nonce",
         key_id=claims["sub"],
         nonce=claims["jti"],

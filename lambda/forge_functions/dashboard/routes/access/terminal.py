@@ -148,7 +148,7 @@ def use(shared: Services, code: str, verifier: str) -> Row | None:
     if not hmac.compare_digest(match[3], ours):
         return None
     once = {"key_id": session["id"], "nonce": match[3], "sent": sent, "window": LASTS_S}
-    row = shared.database.one("use_nonce", **once)
+    row = shared.database.row("use_nonce", **once)
     return session if row and row["fresh"] and row["taken"] else None
 
 

@@ -43,7 +43,7 @@ def file(
     request: Request, who: SeesPages, job: PageJob, shared: Shared, path: FilePath
 ) -> Response:
     """Show the beginning of an output file."""
-    stored = _found(shared, job.job_id, path)
+    stored = _artifact(shared, job.job_id, path)
     try:
         shown = previewed(shared.store, stored)
     except Busy as error:
@@ -59,14 +59,14 @@ def artifact(
     request: Request, _who: SeesPages, job: PageJob, shared: Shared, path: FilePath
 ) -> Response:
     """Redirect to an output file of the job."""
-    url = shared.reading(str(request.base_url))(_found(shared, job.job_id, path)["key"])
+    url = shared.reading(str(request.base_url))(_artifact(shared, job.job_id, path)["key"])
     return Response(status_code=HTTPStatus.SEE_OTHER, headers={"Location": url})
 
 
 @router.get("/image")
 def image(_who: SeesPages, job: PageJob, shared: Shared, path: FilePath) -> Response:
     """Return an output file that is an image, with the media type that its bytes say."""
-    stored = _found(shared, job.job_id, path)
+    stored = _artifact(shared, job.job_id, path)
     fits = stored["bytes"] <= WHOLE_BYTES
     kind = image_type(head(shared.store, stored, TYPE_BYTES)) if fits else None
     if kind is None:
@@ -114,7 +114,7 @@ def _destination(link: Row) -> str:
     return destination(link["path"], link["target"]) if inside else ""
 
 
-def _found(shared: Services, job_id: int, path: str) -> Row:
+def _artifact(shared: Services, job_id: int, path: str) -> Row:
     story = JobStory(shared.database, job_id)
     stored = story.artifact(path)
     for _ in range(MOST_LINKS):

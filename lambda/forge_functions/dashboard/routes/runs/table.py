@@ -71,15 +71,15 @@ class Table(JobList):
     @property
     def part(self) -> Runs:
         """The runs and how many were found; none if the filter is invalid."""
-        return self._found[0]
+        return self._sorted[0]
 
     @property
     def unknown(self) -> ColumnUnknown | None:
         """Why the runs are not sorted, if none of them has the column."""
-        return self._found[1]
+        return self._sorted[1]
 
     @cached_property
-    def _found(self) -> tuple[Runs, ColumnUnknown | None]:
+    def _sorted(self) -> tuple[Runs, ColumnUnknown | None]:
         if self.fault:
             return Runs(items=[], found=0, more=False), None
         try:
