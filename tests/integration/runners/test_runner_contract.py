@@ -135,9 +135,9 @@ def test_command_that_is_not_there_ends_in_127(bench: Bench) -> None:
 
 
 def test_file_that_is_not_executable_ends_in_126(bench: Bench) -> None:
-    job = bench.run("/etc/hostname")
+    job = bench.run("/etc/passwd")
     assert job.result().code == 126
-    assert b"/etc/hostname" in job.output
+    assert b"/etc/passwd" in job.output
 
 
 def test_arguments_are_passed_unchanged(bench: Bench) -> None:

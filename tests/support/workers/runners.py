@@ -170,9 +170,11 @@ class Bench:
         return job
 
     def close(self) -> None:
-        """Remove every job."""
+        """Remove every job, and print its output, which pytest shows beside a failure."""
         for job in self.jobs:
             job.handle.remove()
+            if job.spec.log_path.is_file():
+                print(job.output[-2000:].decode(errors="replace"))  # noqa: T201  for people
 
 
 @contextmanager
