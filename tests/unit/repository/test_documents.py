@@ -16,6 +16,8 @@ LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 STEP = re.compile(r"^## \d+\. \[[^]]*\]\(([^)]*)\): `?([\w. ]+)`?$", re.MULTILINE)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 WIDTH = 100
+# What somebody who reads all English pages has to read, but for those made from the code.
+MOST_WORDS = 72_000
 TRANSLATIONS = sorted((ROOT / "docs" / "hi").rglob("*.md"))
 # The last line of a translation: the digest of what it was made from.
 MADE_OF = re.compile(r"<!-- of the English page ([0-9a-f]{12}) -->\n\Z")
@@ -70,6 +72,14 @@ def test_lines_fit_on_a_screen(path: Path) -> None:
 def test_every_relative_link_of_a_document_resolves(path: Path) -> None:
     links = LINK.findall(_prose(path))
     assert [link for link in links if _leads_nowhere(path, *link)] == []
+
+
+def test_the_pages_are_no_longer_than_their_readers_have_time_for() -> None:
+    pages = [path for path in _documents() if path.is_relative_to(ROOT / "docs")]
+    apart = {*TRANSLATIONS, *GENERATED.rglob("*.md")}
+    words = sum(len(path.read_text("utf-8").split()) for path in pages if path not in apart)
+    assert words > MOST_WORDS // 2
+    assert words <= MOST_WORDS, "cut what a page repeats of another, and figures of the past"
 
 
 def test_a_job_in_ten_files_names_a_function_of_each() -> None:

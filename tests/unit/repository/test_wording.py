@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 ROOMS = ("client/forge_client", "schema/forge_schema", "lambda/forge_functions")
-GLOSSARY = ROOT / "docs" / "glossary.md"
-AVOIDED, UNITS = "## Words that Forge avoids", "## Numbers and units"
+STYLE = ROOT / "CONTRIBUTING.md"
+AVOIDED = "## Words that Forge avoids"
 # The record of what was decided earlier; pages in Hindi, and those made from the code.
 NOT_READ = {"decisions", "hi", "reference"}
 CODE = re.compile(r"^ *```.*?^ *```|`[^`]*`", re.MULTILINE | re.DOTALL)
@@ -32,8 +32,8 @@ PLURAL = re.compile(rf"\{{\}} (?:more |other )?(?:{NOUNS})s\b")
 
 @cache
 def avoided() -> dict[str, str]:
-    """Return the words that the glossary names as avoided, and what to write instead."""
-    table = GLOSSARY.read_text("utf-8").partition(AVOIDED)[2].partition(UNITS)[0]
+    """Return the words that CONTRIBUTING names as avoided, and what to write instead."""
+    table = STYLE.read_text("utf-8").partition(AVOIDED)[2]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
     return {word: better for words, better in rows[1:] for word in words.split(", ")}
 
@@ -86,23 +86,23 @@ def documents() -> Iterator[Path]:
     yield from (page for page in pages if not NOT_READ & set(page.relative_to(ROOT).parts))
 
 
-def test_messages_and_help_texts_use_the_words_of_the_glossary() -> None:
+def test_messages_and_help_texts_avoid_words() -> None:
     said = [(path, text) for path, tree in modules().items() for text in messages(path, tree)]
     assert len(said) > 1000
     assert [f"{p.name}: {text!r}: {f}" for p, text in said for f in faults(text)] == []
 
 
-def test_pages_use_the_words_of_the_glossary() -> None:
+def test_pages_avoid_words() -> None:
     texts = polib.pofile(
         (ROOT / "lambda/forge_functions/dashboard/locales/hi.po").read_text("utf-8")
     )
     assert [f"{one.msgid}: {found}" for one in texts for found in faults(one.msgid)] == []
 
 
-def test_documents_use_the_words_of_the_glossary() -> None:
+def test_documents_avoid_words() -> None:
     found: list[str] = []
     for page in documents():
-        prose = page.read_text("utf-8").partition(AVOIDED)[0] if page == GLOSSARY else None
+        prose = page.read_text("utf-8").partition(AVOIDED)[0] if page == STYLE else None
         found += [f"{page.name}: {f}" for f in faults(prose or page.read_text("utf-8"))]
     assert found == []
 
