@@ -193,15 +193,14 @@ class Sums:
 
     def _held(self) -> Iterable[Row]:
         for row in self.attempts():
-            until = self.useful_until(row)
+            useful = dict(days(row["claimed_at"], self.useful_until(row)))
             for day, seconds in days(row["claimed_at"], row["finished_at"]):
-                useful = dict(days(row["claimed_at"], until)).get(day, 0)
                 yield self._part(
                     row["worker_id"],
                     day,
                     attempts=int(day == row["day"]),
                     leased_s=seconds,
-                    useful_s=useful,
+                    useful_s=useful.get(day, 0),
                     gpu_s=row["gpu_seconds"] * seconds / (row["held_s"] or 1),
                 )
 
