@@ -6,7 +6,7 @@ rich, with the local variables of each frame. Together they would take a fifth o
 
 import gc
 import sys
-from importlib import import_module
+from importlib import import_module, metadata
 
 # Loaded modules are no garbage; looking for some again and again would take a tenth of the start.
 USUAL = gc.get_threshold()
@@ -27,6 +27,16 @@ def _without(hidden: str, module: str) -> None:
             del sys.modules[hidden]
         else:
             sys.modules[hidden] = kept
+
+
+def without_plugins(module: str) -> None:
+    """Import a module that would look for plugins in the metadata of all installed packages."""
+    found = metadata.entry_points
+    metadata.entry_points = lambda **_: ()  # type: ignore[assignment]  # as it says
+    try:
+        import_module(module)
+    finally:
+        metadata.entry_points = found
 
 
 def loaded() -> None:

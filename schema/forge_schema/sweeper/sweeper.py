@@ -11,9 +11,15 @@ from datetime import timedelta
 from threading import Lock
 from time import monotonic
 
+from forge_schema import lean
+
+lean.without_plugins("apscheduler.schedulers.base")
+
+# isort: split
 import structlog
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.interval import IntervalTrigger
 
 from forge_schema.notifications.sender import DeliverySender
 from forge_schema.sweeper.retention import Retention
@@ -73,13 +79,16 @@ class Sweeper:
             return self._clock() - self._succeeded_at <= RED_AFTER_PERIODS * self._period_s
 
     def start(self) -> None:
-        self._scheduler.add_job(self.tick, "interval", seconds=self._period_s)
-        self._scheduler.add_job(self.wake_again, "interval", seconds=WAKE_EVERY_S)
+        self._every(self._period_s, self.tick)
+        self._every(WAKE_EVERY_S, self.wake_again)
         if self._retention is not None:
-            self._scheduler.add_job(self.retain, "interval", seconds=RETAIN_EVERY_S)
+            self._every(RETAIN_EVERY_S, self.retain)
         if self._sender is not None:
-            self._scheduler.add_job(self.send, "interval", seconds=SEND_EVERY_S)
+            self._every(SEND_EVERY_S, self.send)
         self._scheduler.start()
+
+    def _every(self, period_s: float, act: Callable[[], None]) -> None:
+        self._scheduler.add_job(act, IntervalTrigger(seconds=period_s, timezone="UTC"))
 
     def end(self) -> None:
         """Stop after the current tick."""

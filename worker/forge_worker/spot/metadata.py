@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cached_property
 
 import httpx
 from forge_schema.model.errors import ForgeError
@@ -25,8 +26,14 @@ class Metadata:
     """Send requests without a proxy and without following redirects."""
 
     def __init__(self, url: str = PLACE) -> None:
-        self._client = httpx.Client(
-            base_url=url or PLACE,
+        self._url = url or PLACE
+
+    @cached_property
+    def _client(self) -> httpx.Client:
+        # Not before it is asked; and reading all certificates would take longer than the rest.
+        return httpx.Client(
+            base_url=self._url,
+            verify=self._url.startswith("https:"),
             trust_env=False,
             follow_redirects=False,
             timeout=httpx.Timeout(READ_S, connect=CONNECT_S),
