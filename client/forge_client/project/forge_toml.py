@@ -1,7 +1,6 @@
 """forge.toml: a project's defaults for `forge submit`."""
 
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -64,6 +63,8 @@ class Project(Request):
         path = folder / FILE
         if not path.is_file():
             return cls()
+        import tomllib  # noqa: PLC0415 - only for such a file
+
         try:
             text = path.read_text(encoding="utf-8")
             return cls.model_validate(tomllib.loads(text)).seen_from(folder)
@@ -106,6 +107,8 @@ def naming_the_file(folder: Path | None, requests: Sequence[Request]) -> Iterato
         path = (folder or Path()) / FILE
         if error.code != "spec_invalid" or not path.is_file():
             raise
+        import tomllib  # noqa: PLC0415 - only for such a file
+
         text = path.read_text(encoding="utf-8")
         keys = tuple(error.message.partition(":")[0].split("."))
         for place in (keys, ("resources", *keys)):
@@ -199,7 +202,7 @@ def key_position(text: str, path: tuple[str, ...]) -> tuple[int, int]:
     return position
 
 
-def syntax_error(text: str, error: tomllib.TOMLDecodeError) -> str:
+def syntax_error(text: str, error: ValueError) -> str:
     """Return the parser's message with its position first; that may be "end of document"."""
     what, _, at = str(error).removesuffix(")").rpartition(" (at ")
     lines = text.splitlines() or [""]

@@ -34,7 +34,8 @@ import sys, forge_client.main
 from forge_client.cli.quick import answers, arguments, completion, help
 from forge_client.cli.show import {", ".join(SHOWN)}
 import forge_client.findings
-print(*(name for name, module in sys.modules.items() if module))
+# Not what stands for a module that is not to be imported.
+print(*(name for name, module in sys.modules.items() if module and module.__spec__))
 """
 PS = commands()["commands"]["ps"]["parameters"]
 

@@ -5,11 +5,13 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import Distribution, distributions
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forge_client.project.environment.names import AN_EXTRA, canonical, extras_of, name_of
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 FORGE = "forge-queue"
 # What any environment has, and what this command itself needs: no sign of a project.
@@ -45,6 +47,8 @@ def active_environment(variables: Mapping[str, str] = os.environ) -> Active | No
     folder = _packages_folder(variables)
     if folder is None:
         return None
+    from importlib.metadata import distributions  # noqa: PLC0415 - only for an environment
+
     installed = {
         canonical(distribution.name): distribution
         for distribution in distributions(path=[str(folder)])
@@ -74,20 +78,20 @@ def _packages_folder(variables: Mapping[str, str]) -> Path | None:
     return folders[-1] if folders else None
 
 
-def _of_the_project(installed: Mapping[str, Distribution]) -> set[str]:
+def _of_the_project(installed: Mapping[str, "Distribution"]) -> set[str]:
     """Return the names of the packages that are not there only for the tools."""
     tools = _closure(TOOLS & installed.keys(), installed)
     own = {name for name in installed if name not in tools or _is_asked_for(name, installed[name])}
     return _closure(own, installed)
 
 
-def _is_asked_for(name: str, distribution: Distribution) -> bool:
+def _is_asked_for(name: str, distribution: "Distribution") -> bool:
     """Tell whether somebody named it to pip. Other installers do not write that down."""
     by_pip = (distribution.read_text("INSTALLER") or "").strip() == "pip"
     return name not in TOOLS and by_pip and distribution.read_text("REQUESTED") is not None
 
 
-def _closure(names: Iterable[str], installed: Mapping[str, Distribution]) -> set[str]:
+def _closure(names: Iterable[str], installed: Mapping[str, "Distribution"]) -> set[str]:
     """Return packages with all that they require, as far as it is installed."""
     closed: set[tuple[str, str]] = set()
     rest = [(name, "") for name in names]
@@ -98,7 +102,7 @@ def _closure(names: Iterable[str], installed: Mapping[str, Distribution]) -> set
     return {name for name, _ in closed}
 
 
-def _needs(name: str, extra: str, distribution: Distribution) -> Iterator[tuple[str, str]]:
+def _needs(name: str, extra: str, distribution: "Distribution") -> Iterator[tuple[str, str]]:
     """Yield what a package requires, or one of its extras: names, each with every extra of it."""
     for line in distribution.requires or []:
         asked = AN_EXTRA.search(line)
@@ -107,7 +111,7 @@ def _needs(name: str, extra: str, distribution: Distribution) -> Iterator[tuple[
             yield from ((name_of(line), each) for each in ("", *extras_of(line)))
 
 
-def _pin(name: str, distribution: Distribution) -> str | None:
+def _pin(name: str, distribution: "Distribution") -> str | None:
     """Return the line that installs a package elsewhere; None if only this machine has it."""
     source = _source(distribution)
     # Conda notes the folder in which the package was built; the index has the same version.
@@ -119,7 +123,7 @@ def _pin(name: str, distribution: Distribution) -> str | None:
     return f"{name} @ {url}" if url.startswith("https://") else None
 
 
-def _source(distribution: Distribution) -> dict[str, Any] | None:
+def _source(distribution: "Distribution") -> dict[str, Any] | None:
     text = distribution.read_text("direct_url.json")
     if text is None:
         return None

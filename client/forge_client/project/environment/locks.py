@@ -10,7 +10,6 @@ import re
 import secrets
 import sys
 import time
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -260,6 +259,8 @@ def of_uv(path: Path, folder: Path, python: Python | None, picked: Picked) -> Lo
             f"{path} cannot be taken: {error}",
             f"correct that, or write the lock again with {advice}",
         ) from error
+    import tomllib  # noqa: PLC0415 - only for such a file
+
     document = tomllib.loads(path.read_text(encoding="utf-8"))
     check_platform(path, document.get("supported-markers", []))
     packages = document.get("package", [])

@@ -1,6 +1,5 @@
 """The versions of Python that a project asks for."""
 
-import configparser
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -119,6 +118,8 @@ def _ranges(files: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
 
 def setup_option(path: Path, name: str, section: str = "options") -> str:
     """Return an option of a setup.cfg; "" without it, or if the file is malformed."""
+    import configparser  # noqa: PLC0415 - only for such a file
+
     parser = configparser.RawConfigParser(strict=False)
     try:
         parser.read_string(_text(path))

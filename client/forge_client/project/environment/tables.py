@@ -1,6 +1,5 @@
 """The tables of a pyproject.toml."""
 
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ def table(path: Path, *keys: str) -> dict[str, Any]:
     Raises:
         ClientError: the file is malformed.
     """
+    import tomllib  # noqa: PLC0415 - only for such a file
+
     try:
         value: Any = tomllib.loads(path.read_bytes().decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -1,7 +1,6 @@
 """Commands that a tool runs in an environment, such as `uv run`; and scripts that name packages."""
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +76,8 @@ def block(path: Path) -> ScriptBlock | None:
     if len(blocks) > 1:
         raise wrong(f"{path}: it has {len(blocks)} blocks `# /// script`", "keep one of them")
     content = "\n".join(line.removeprefix("#")[1:] for line in blocks[0]["content"].splitlines())
+    import tomllib  # noqa: PLC0415 - only for such a file
+
     try:
         return _block(tomllib.loads(content))
     except (tomllib.TOMLDecodeError, TypeError, AttributeError) as error:
@@ -160,6 +161,8 @@ def _tasks(tool: str, files: Mapping[str, Path]) -> set[str]:
         names |= set().union(*(table(path, "tool", *keys) for keys in _places(tool)))
     other = files.get({"pixi": "pixi.toml", "pipenv": "Pipfile"}.get(tool, ""))
     if other:
+        import tomllib  # noqa: PLC0415 - only for such a file
+
         document = tomllib.loads(other.read_text(encoding="utf-8"))
         names |= set(document.get("tasks" if tool == "pixi" else "scripts", {}))
     return names
