@@ -35,7 +35,7 @@ from forge_client.cli.quick import answers, arguments, completion, help
 from forge_client.cli.show import {", ".join(SHOWN)}
 import forge_client.findings
 # Not what stands for a module that is not to be imported.
-print(*(name for name, module in sys.modules.items() if module and module.__spec__))
+print(*(name for name, module in sys.modules.items() if getattr(module, "__spec__", None)))
 """
 PS = commands()["commands"]["ps"]["parameters"]
 
