@@ -16,6 +16,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
+from hypothesis.internal.conjecture import providers
 from support.database import postgres
 from support.services import require
 from support.waiting import Eventually
@@ -65,6 +66,11 @@ for _name, _nobody in (
 # By default structlog has rich format a traceback with all local variables, which takes seconds. No
 # program of ours does, nor need the code that runs in a test's own process.
 structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.plain_traceback
+
+# Hypothesis would take every constant in every module of ours that is loaded for a good example. To
+# look for them takes a second of each process, in a fresh clone two, and what is tried would
+# depend on which tests a process had before.
+providers._get_local_constants = lambda: providers._local_constants
 
 # On a busy machine, examples take long to make and to run.
 examples.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])

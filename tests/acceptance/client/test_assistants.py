@@ -6,8 +6,6 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from mcp import Client as Assistant
-from mcp import StdioServerParameters
 from support.client.command import FORGE
 from support.client.own_up import in_a_folder_of_its_own
 
@@ -30,6 +28,9 @@ with open(os.environ["FORGE_OUTPUT_DIR"] + "/model", "w") as model:
 
 async def swept(forge: Command, folder: Path, to: Path) -> list[str]:
     """Return the answers on the way, each of which is asked for as the one before says."""
+    from mcp import Client as Assistant  # noqa: PLC0415  half a second of each process
+    from mcp import StdioServerParameters  # noqa: PLC0415  as above
+
     server = StdioServerParameters(
         command=str(FORGE), args=["mcp"], env=forge.environment(), cwd=forge.cwd
     )

@@ -9,10 +9,8 @@ import pytest
 from forge_client import Client
 from forge_client.cli.assistant.log_page import plain
 from forge_client.cli.assistant.reading import PAGE_BYTES
-from forge_client.cli.assistant.server import made_server
 from forge_client.errors import ClientError
 from forge_schema.model.states import Reason, Role
-from mcp import Client as Assistant
 from support.client.reaching import key, reaching
 from support.http.server import served, server_settings
 from support.queue.holder import Holder
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from mcp import Client as Assistant
     from support.queue.rig import Rig
 
 CHANGING = {"submit", "submit_sweep", "fetch_artifacts", "cancel"}
@@ -37,11 +36,19 @@ def client(rig: Rig, store_url: str) -> Iterator[Client]:
         yield client
 
 
+def assistant_of(connect: Callable[[], Client], *, read_only: bool = False) -> Assistant:
+    """Return the protocol's client, with the tools of ours."""
+    from forge_client.cli.assistant.server import made_server  # noqa: PLC0415  half a second
+    from mcp import Client as Assistant  # noqa: PLC0415  as above
+
+    return Assistant(made_server(connect, read_only=read_only))
+
+
 def call(connect: Callable[[], Client], tool: str, **arguments: Any) -> tuple[str, bool]:  # noqa: ANN401  the tool's
     """Call a tool, and return its answer and whether that is an error."""
 
     async def called() -> tuple[str, bool]:
-        async with Assistant(made_server(connect)) as assistant:
+        async with assistant_of(connect) as assistant:
             result = await assistant.call_tool(tool, arguments)
             return result.content[0].text, bool(result.is_error)  # type: ignore[union-attr]
 
@@ -56,7 +63,7 @@ def ask(client: Client, tool: str, **arguments: Any) -> str:  # noqa: ANN401  th
 
 def test_every_tool_says_whether_it_changes_something_and_those_can_be_left_out() -> None:
     async def tools(*, read_only: bool) -> dict[str, bool]:
-        async with Assistant(made_server(Client, read_only=read_only)) as assistant:
+        async with assistant_of(Client, read_only=read_only) as assistant:
             listed = (await assistant.list_tools()).tools
             return {t.name: bool(t.annotations and t.annotations.read_only_hint) for t in listed}
 
@@ -170,7 +177,7 @@ def test_what_is_missing_is_told_at_the_call_and_found_at_a_later_one(client: Cl
         return client
 
     async def two_calls() -> list[bool | None]:
-        async with Assistant(made_server(connect)) as assistant:
+        async with assistant_of(connect) as assistant:
             return [(await assistant.call_tool("jobs", {})).is_error for _ in range(2)]
 
     assert asyncio.run(two_calls()) == [True, False]
