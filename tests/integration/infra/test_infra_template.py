@@ -40,9 +40,9 @@ HOSTILE = (
 )
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_cfn_lint_finds_nothing(name: str) -> None:
-    ended = cfn_lint(INFRA / name)
+def test_cfn_lint_finds_nothing() -> None:
+    # To start it takes as long as a template does.
+    ended = cfn_lint(*(INFRA / name for name in TEMPLATES))
     assert (ended.returncode, ended.stdout) == (0, ""), ended.stdout + ended.stderr
 
 
@@ -50,7 +50,7 @@ def test_cfn_lint_finds_nothing_in_what_sam_makes_of_it(tmp_path: Path) -> None:
     made = tmp_path / "translated.json"
     made.write_text(json.dumps(translated()), encoding="utf-8")
     # SAM repeats a condition inside what already depends on it.
-    ended = cfn_lint(made, "--ignore-checks", "W1028")
+    ended = cfn_lint(made, ignored="W1028")
     assert (ended.returncode, ended.stdout) == (0, ""), ended.stdout + ended.stderr
 
 
