@@ -12,9 +12,12 @@ from forge_schema.model.attempt_records import CheckpointRecord
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, Standing
 from forge_schema.read.reports import Reports
+from support.client.command import command
 from support.gangs.drafts import drafted, fresh, late, pass_time
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from forge_schema.model.lease import Grant
     from support.queue.rig import Rig, Worker
 
@@ -208,3 +211,30 @@ def test_two_with_the_same_guarantee_do_not_take_from_each_other_in_turn(
         worker.free = replace(worker.free, gpus=0)
     rig.tick.draft()
     assert left(rig) == []
+
+
+def test_an_admin_guarantees_gpus_and_both_sides_are_told_what_happened(
+    rig: Rig, worker: Worker, tmp_path: Path
+) -> None:
+    forge = command(
+        tmp_path, FORGE_DATABASE_URL=rig.url, FORGE_STORE_URL=(tmp_path / "store").as_uri()
+    )
+    forge("team", "join", "nlp", "ann")
+    said = forge("queue", "limit", "--team", "nlp", "--guaranteed-gpus", "4").stderr
+    assert "any number of GPUs at once, 4 GPUs guaranteed" in said
+    assert "4 GPUs guaranteed" in forge("queue", "limit", "--team", "nlp", "--jobs", "9").stderr
+    refused = forge("queue", "limit", "night", "--guaranteed-gpus", "few")
+    assert "--guaranteed-gpus 'few' is not a limit" in refused.stderr
+    (lent,) = running(rig, worker, gpus=4)
+    small = ("--memory", "1MiB", "--disk", "1MiB")
+    job = forge("submit", "--gpu", "2", *small, ".", "--", "true").stdout.strip()
+    assert left(rig) == [lent.job_id]
+    assert f"job {lent.job_id} makes room for it" in forge("explain", job).stdout
+    gone(rig, worker, lent)
+    assert str(worker.claim_one().job_id) == job
+    text = f"for job {job}, whose GPUs are guaranteed to team nlp"
+    assert f"it left {text}" in forge("explain", str(lent.job_id)).stdout
+    shown = forge("show", str(lent.job_id)).stdout
+    assert f"displaced by job {job}, whose GPUs are guaranteed to team nlp" in shown
+    assert job in forge("report", "show", "lost_time", "--by", "displaced_by").stdout
+    assert "displaced" in forge("events", "--job", str(lent.job_id)).stdout
