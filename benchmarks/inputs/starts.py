@@ -1,9 +1,9 @@
 """How long jobs take that start with an input which the machine has, beside jobs without one."""
 
 import json
-import os
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -13,10 +13,11 @@ from benchmarks.commands.measure import ROOT, Checkout
 SECRETS = {"AWS_ACCESS_KEY_ID": "xxxx", "AWS_SECRET_ACCESS_KEY": "xxxx"}
 
 
-def starts(folder: Path, address: str, source: str, pairs: int) -> float:
+def starts(folder: Path, address: str, source: str, pairs: int, image: str | None) -> float:
     """Return the median of how many times the time of a job without an input one with it takes.
 
-    The time is that from the grant to the end of a job that does nothing.
+    The time is that from the grant to the end of a job that does nothing, in a process or in a
+    container of an `image`.
     """
     folder.mkdir()
     secrets = folder / "secrets"
@@ -24,13 +25,15 @@ def starts(folder: Path, address: str, source: str, pairs: int) -> float:
     for name, text in {**SECRETS, "AWS_ENDPOINT_URL": address}.items():
         (secrets / name).write_text(text)
         (secrets / name).chmod(0o600)
-    os.environ |= {"FORGE_SECRETS_DIR": str(secrets), "FORGE_RUNNER": "process"}
-    variables = {n: os.environ[n] for n in ("FORGE_SECRETS_DIR", "FORGE_RUNNER")}
+    variables = {"FORGE_SECRETS_DIR": str(secrets), "FORGE_RUNNER": "process"}
+    if image:
+        variables |= {"FORGE_RUNNER": "docker", "FORGE_DEFAULT_IMAGE": image}
     with running(folder, Checkout("now", ROOT), variables) as bed:
         env = bed.ways["a forge up"]
+        run = partial(_took, bed.project, env)
         given = ("--input", f"data={source}")
-        _took(bed.project, env, given)
-        both = [(_took(bed.project, env, given), _took(bed.project, env)) for _ in range(pairs)]
+        run(given)
+        both = [(run(given), run()) for _ in range(pairs)]
     return median(one / other for one, other in both)
 
 

@@ -24,6 +24,7 @@ def main(description: str | None) -> None:
     parser.add_argument("--bytes", type=int, default=10_000, help="the size of each")
     parser.add_argument("--pairs", type=int, default=3, help="0 for no fetches")
     parser.add_argument("--starts", type=int, default=9, help="pairs of jobs; 0 for none")
+    parser.add_argument("--image", help="have them run in containers of it, not as processes")
     parser.add_argument("--aws", help="the AWS command, if it is there")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -33,7 +34,9 @@ def main(description: str | None) -> None:
             for number in range(asked.files if asked.pairs else 0):
                 _write(root / "s3" / BUCKET / "small" / str(number), asked.bytes)
             if asked.starts:
-                ratio = starts(root / "starts", address, f"s3://{BUCKET}/large", asked.starts)
+                ratio = starts(
+                    root / "starts", address, f"s3://{BUCKET}/large", asked.starts, asked.image
+                )
                 print(f"| a start with {asked.mb} MiB that are there | {ratio:.2f} |", flush=True)
             sizes = {"large": f"{asked.mb} MiB", "small": f"{asked.files} of {asked.bytes} B"}
             for prefix, size in sizes.items() if asked.pairs else ():

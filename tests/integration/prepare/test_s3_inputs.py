@@ -82,6 +82,15 @@ def test_objects_below_a_path_are_fetched_and_a_change_is_another_input(
     assert now.digest != found.digest
 
 
+def test_the_next_job_of_an_owner_has_the_same_connections_and_no_others(
+    bucket: Bucket, way: Proxy
+) -> None:
+    name = f"s3://{bucket.name}"
+    first = files(name, way)
+    assert files(f"{name}/set", way)._client is first._client
+    assert files(name, way, AWS_ACCESS_KEY_ID="another")._client is not first._client
+
+
 def test_what_cannot_be_read_is_said_and_not_tried_again(
     bucket: Bucket, way: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

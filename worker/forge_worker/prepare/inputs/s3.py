@@ -4,9 +4,9 @@ They are read with the secrets of the job's owner, never with the worker's own r
 reach what belongs to others, such as the queue's store.
 """
 
-import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -58,9 +58,8 @@ class S3Files:
         self._bucket = source.parts["bucket"]
         self._path = source.path
         self._url = f"s3://{self._bucket}"
-        self._client = _connected(self._url, self._bucket, secret)
-        # botocore leaves its connections open.
-        weakref.finalize(self, self._client.close)
+        whose = map(secret, (*KEYS, "AWS_REGION", "AWS_ENDPOINT_URL"))
+        self._client = _connected(self._bucket, *whose)
         self._credentials = _credentials(secret)
         self._gets = PlainGets(self._client, self._bucket, self._credentials)
         self._etags: dict[str, str] = {}
@@ -148,21 +147,22 @@ def _credentials(secret: Callable[[str], str | None]) -> Credentials | None:
     return Credentials(key, secret_key, token) if key and secret_key else None
 
 
-def _connected(url: str, bucket: str, secret: Callable[[str], str | None]) -> "S3Client":
-    key, secret_key, token = map(secret, KEYS)
-    config = PROMPT if key else PROMPT.merge(ANONYMOUS)
+# To create one takes longer than to start a job. Threads may share it, with its connections.
+@lru_cache(maxsize=16)
+def _connected(bucket: str, *whose: str | None) -> "S3Client":
+    key, secret_key, token, region, endpoint_url = whose
     session = boto3.session.Session(
         aws_access_key_id=key,
         aws_secret_access_key=secret_key,
         aws_session_token=token,
-        region_name=secret("AWS_REGION") or "us-east-1",
+        region_name=region or "us-east-1",
     )
     return connect(
-        url,
+        f"s3://{bucket}",
         bucket,
         "",
-        endpoint_url=secret("AWS_ENDPOINT_URL"),
+        endpoint_url=endpoint_url,
         region=None,
-        config=config,
+        config=PROMPT if key else PROMPT.merge(ANONYMOUS),
         session=session,
     )
