@@ -38,9 +38,10 @@ KEY_TIME = "%Y-%m-%dT%H:%M:%SZ"
 SHOWN = frozenset({"git", "environment", "experiment"})
 # How many workers an explanation of a job describes, unless told otherwise, and at most.
 EXPLAINED, MOST_EXPLAINED = 20, 500
-# Of one job. A query needs no quotes for a tag.
+# Of one job.
 MOST_TAGS, LONGEST_NOTE = 50, 5_000
-TAG = r"\w[\w./+=@#-]{0,63}"
+# What a query needs quotes for, or takes for something else, is in no tag. Other scripts are.
+TAG = r"[^\s,:\"\\*?\x00-\x1f\x7f-\x9f-][^\s,:\"\\*?\x00-\x1f\x7f-\x9f]{0,63}"
 # How many running jobs and workers an overview lists at most.
 MOST_SHOWN = 200
 # Fields that belong to one job, so no config can have them.
@@ -440,7 +441,7 @@ def checked_tags(tags: Sequence[str]) -> list[str]:
     if wrong is not None:
         raise AnnotationInvalid(
             f"{wrong!r} cannot be a tag",
-            hint="use up to 64 letters, digits and characters of _./+=@#-, a letter or digit first",
+            hint="use up to 64 characters without spaces, , : * ? or quotes, and no dash first",
         )
     if len(tags) > MOST_TAGS:
         raise AnnotationInvalid(f"{len(tags)} tags are too many", hint=f"give at most {MOST_TAGS}")

@@ -81,7 +81,7 @@ _Note = Annotated[Text, Field(max_length=LONGEST_NOTE, examples=["baseline for t
 JobNote = Annotated[
     str | None, Sent(kind=_Note | None, write=lambda note, _owner: checked_note(note))
 ]
-_Tag = Annotated[str, Field(pattern=f"^{TAG}$", examples=["paper"])]
+_Tag = Annotated[Text, Field(pattern=f"^{TAG}$", examples=["paper"])]
 Tags = Annotated[
     Sequence[str],
     Sent(

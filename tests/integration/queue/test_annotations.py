@@ -118,7 +118,7 @@ def deleted(rig: Rig, *job_ids: int, owner: str = "ann") -> Sequence[str]:
 def test_a_deleted_job_is_gone_with_its_objects_and_a_repeat_says_the_same(
     rig: Rig, store: FileStore
 ) -> None:
-    job, other = ended(rig), ended(rig)
+    other, job = ended(rig), ended(rig)
     for each in (job, other):
         store.put(f"jobs/{each}/1-1/logs/0.zst", b"x")
     became(rig, job, add=["paper"], note="n", archived=True)
@@ -126,6 +126,9 @@ def test_a_deleted_job_is_gone_with_its_objects_and_a_repeat_says_the_same(
         assert deleted(rig, job, 99) == ["deleted", "absent"]
     assert deleted(rig, job, owner="ben") == ["absent"]
     assert [rig.count(table) for table in ("annotation", "job_tag", "job")] == [0, 0, 1]
+    # No worker that was cut off stores anything of it an hour after its end.
+    assert Retention(rig.database, actor="sweeper", store=store).run() == Removed()
+    rig.clock.advance(3600)
     # Retention is off, and the objects go all the same.
     assert Retention(rig.database, actor="sweeper", store=store).run() == Removed(objects=1)
     assert [key.key for key in store.list("jobs/")] == [f"jobs/{other}/1-1/logs/0.zst"]

@@ -321,8 +321,8 @@ VERBS = frozenset(
 )
 # They read none of the history, or one row of it by its key.
 SMALL = frozenset({
-    "approve", "artifact", "attempt_marks", "explain_begun", "claimed_before", "clock", "draft",
-    "displace",
+    "approve", "artifact", "attempt_marks", "explain_begun", "claimed_before", "clock", "delete",
+    "displace", "draft",
     "direct_workers", "drop_partitions", "due", "raise_numbers", "due_schedules", "ended", "inputs",
     "enrolled_worker", "health", "kept_by_owner", "lock_run", "members_among", "own_job",
     "own_lease", "key", "keys",

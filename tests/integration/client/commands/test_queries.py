@@ -233,7 +233,7 @@ def test_jobs_are_tagged_noted_archived_and_deleted(forge: Command, rig: Rig) ->
     assert done("note", str(jobs[0])) == "baseline for the paper\n"
     assert "baseline for the paper" in done("show", str(jobs[0]))
     assert json.loads(done("ps", "tag:paper tag:v1", "-o", "jsonl"))["tags"] == ["paper", "v1"]
-    told(forge("tag", "add", "a b", str(jobs[0])), 2, "'a b' cannot be a tag", "letters")
+    told(forge("tag", "add", "a b", str(jobs[0])), 2, "'a b' cannot be a tag", "spaces")
     told(forge("archive", str(jobs[1])), 4, f"job {jobs[1]} has not ended", "forge cancel")
     assert done("archive", "sweep:s1") == f"job {jobs[0]} archived\n"
     assert done("ps", "-o", "jsonl", "sweep:s1").count("job_id") == 2

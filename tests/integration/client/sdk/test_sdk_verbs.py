@@ -254,7 +254,9 @@ def test_a_job_is_run_again_and_its_code_fetched_and_compared(
 def test_a_job_is_tagged_noted_archived_and_deleted(client: Client, rig: Rig) -> None:
     job = client.job(rig.submit(owner="ann"))
     job.tag("paper", "v1")
-    job.annotate(note="baseline", remove=["v1"])
+    job.annotate(note="baseline", remove=["v1"], add=["शोध", "🌱"])
+    assert [found.job_id for found in client.jobs("tag:शोध tag:🌱")] == [job.id]
+    job.annotate(remove=["शोध", "🌱"])
     for _ in range(2):
         status = client.jobs("tag:paper")[0]
         assert (status.tags, status.note, status.archived) == (["paper"], "baseline", False)

@@ -17,7 +17,11 @@ BEGIN
     DELETE FROM dependency WHERE needs_id = ANY(due);
     UPDATE schedule SET last_job_id = NULL WHERE last_job_id = ANY(due);
     -- The tombstones first: without one, a success stays.
-    INSERT INTO tombstone (job_id, removed_at) SELECT unnest(due), forge_now();
+    -- A worker that was cut off may store an ended job's files until it hears of the end: so long
+    -- their objects wait.
+    INSERT INTO tombstone (job_id, removed_at)
+    SELECT job_id, greatest(forge_now(), finished_at + interval '1 hour')
+    FROM outcome WHERE job_id = ANY(due);
     DELETE FROM outcome WHERE job_id = ANY(due);
     WITH gone AS (
         DELETE FROM job WHERE id = ANY(due) RETURNING owner, sweep
