@@ -67,7 +67,7 @@ RELEASE := .release
 PYTHONS ?= 3.11 3.12 3.13 3.14
 
 dist: .venv/dev.stamp $(RELEASE)/stamp  ## Make a release in dist/: wheel, sdist, completion, manual page, SBOM, notes; try it with PYTHONS
-	$(BIN)/python infra/release --tools $(RELEASE)/bin $(foreach one,$(PYTHONS),--python $(one))
+	$(BIN)/python infra/release/make.py --tools $(RELEASE)/bin $(foreach one,$(PYTHONS),--python $(one))
 
 images: .venv/dev.stamp  ## Build the images forge-server, forge-sweeper and forge-worker
 	$(BIN)/python infra/images.py $(IMAGES_ARGS)

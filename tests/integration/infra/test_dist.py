@@ -27,7 +27,14 @@ def test_the_wheel_made_of_the_sdist_runs_a_job_in_an_environment_without_our_co
 ) -> None:
     packages = Path(psycopg.__file__).parents[1]
     ended = subprocess.run(
-        [sys.executable, INFRA / "release", "--output", tmp_path, "--packages", packages],
+        [
+            sys.executable,
+            INFRA / "release" / "make.py",
+            "--output",
+            tmp_path,
+            "--packages",
+            packages,
+        ],
         capture_output=True,
         text=True,
         check=False,

@@ -74,4 +74,4 @@ def test_guaranteed_gpus_are_given_back_and_never_taken(rig: Rig) -> None:
     team = [rig.worker(name, gpus=gpus) for name in ("one", "two")]
     machine = type("Machine", (GuaranteeMachine,), {"rig": rig, "team": team})
     run_state_machine_as_test(machine, settings=SETTINGS)
-    assert machine.seen["given back"]
+    assert GuaranteeMachine.seen["given back"]

@@ -86,7 +86,11 @@ class GuaranteeMachine(RuleBasedStateMachine):
         self.guarantee("ann", ann)
         self.guarantee("ben", ben)
         preemption = "higher-priority" if urgent else "never"
-        settings = {"preemption": preemption, "preempts_after_s": 0, "guaranteed_gpus": None}
+        settings: dict[str, int | str | None] = {
+            "preemption": preemption,
+            "preempts_after_s": 0,
+            "guaranteed_gpus": None,
+        }
         self.rig.admin.set_queue("default", settings)
         self.rig.admin.set_queue("night", {**settings, "preemption": "never"})
         self.rig.admin.set_team("nlp", TeamChanges(join=["ben", "eve"], guaranteed_gpus=None))
@@ -171,7 +175,9 @@ class GuaranteeMachine(RuleBasedStateMachine):
         return (_fence(row) for row in self.rig.rows(LEASES) if row["worker_id"] == worker.id)
 
     def _free(self, worker: Worker) -> int:
-        held = sum(row["gpus"] for row in self.rig.rows(LEASES) if row["worker_id"] == worker.id)
+        held: int = sum(
+            row["gpus"] for row in self.rig.rows(LEASES) if row["worker_id"] == worker.id
+        )
         worker.free = replace(worker.free, gpus=GPUS - held, gpus_in_all=GPUS)
         return GPUS - held
 

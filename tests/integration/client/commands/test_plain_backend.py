@@ -156,7 +156,12 @@ def test_the_user_of_a_forge_up_needs_no_key(rig: Rig, store_url: str, tmp_path:
     settings = server_settings(rig.url, store_url, up_token=TOKEN)
     rig.submit(owner="bob")
     with served(settings) as url:
-        told = {"dir": tmp_path, "pid": 1, "database_url": rig.url, "store_url": store_url}
+        told: dict[str, Any] = {
+            "dir": tmp_path,
+            "pid": 1,
+            "database_url": rig.url,
+            "store_url": store_url,
+        }
         Running(**told, url=url, token=TOKEN, version="1").write()
         with PlainBackend(of_up(str(tmp_path), "ann"), nobody) as backend:
             assert (backend.me().owner, backend.me().actor) == ("ann", "user:ann")
