@@ -31,12 +31,12 @@ def _without(hidden: str, module: str) -> None:
 
 def without_plugins(module: str) -> None:
     """Import a module that would look for plugins in the metadata of all installed packages."""
-    found = metadata.entry_points
+    entry_points = metadata.entry_points
     metadata.entry_points = lambda **_: ()  # type: ignore[assignment]  # as it says
     try:
         import_module(module)
     finally:
-        metadata.entry_points = found
+        metadata.entry_points = entry_points
 
 
 def loaded() -> None:

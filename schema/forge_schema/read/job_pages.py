@@ -80,10 +80,10 @@ def page(
     narrows = wanted.words or wanted.parameters or wanted.tags or set(wanted.terms) - INDEXED
     params |= {"sortable": SORTABLE, "before": before or NEWEST}
     if not narrows:
-        found = _page(database, {**params, "look": count + 1}, count)
+        newest = _page(database, {**params, "look": count + 1}, count)
         # Among the newest jobs are archived ones, which are left out.
-        if found.before is None or len(found.jobs) == count:
-            return found
+        if newest.before is None or len(page.jobs) == count:
+            return newest
     return _page(database, {**params, "look": LOOK}, count)
 
 

@@ -96,11 +96,11 @@ def delete(context: typer.Context, jobs: Selection = None, yes: YesOption = Fals
     There is no way back. What they cost stays in the reports.
     """
     with backend_of(context) as backend:
-        found = _selected(backend, jobs, "delete")
-        if found:
+        doomed = _selected(backend, jobs, "delete")
+        if doomed:
             narration.say("their logs, metrics, checkpoints and artifacts are deleted with them")
-            confirm(found, "delete", yes=yes)
-            _act(backend.delete, [job.job_id for job in found], "deleted")
+            confirm(doomed, "delete", yes=yes)
+            _act(backend.delete, [job.job_id for job in doomed], "deleted")
 
 
 def _annotate(
@@ -127,10 +127,10 @@ def _selected(backend: Backend, words: Sequence[str] | None, act: str) -> list[J
         ids = [backend.job_id(handle) for handle in named]
         return [*backend.statuses(list(dict.fromkeys(ids))).values()]
     states = ENDED if act in {"archive", "delete"} else [*StateWord]
-    found = selected(backend, named, states)
-    if not found:
+    matching = selected(backend, named, states)
+    if not matching:
         narration.say(f"no job matches{wider(backend, named, states=states)}; nothing to {act}")
-    return found
+    return matching
 
 
 def _named(words: Sequence[str] | None, act: str) -> Sequence[str]:

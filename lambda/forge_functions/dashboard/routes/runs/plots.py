@@ -74,7 +74,7 @@ class Plots:
     def axes(self) -> list[Axis]:
         """The axes, the target's last; none if the picture would say nothing."""
         made = [axis(name, [run.value(name) for run in self.runs]) for name in self.given]
-        axes = [one for one in made if one]
+        axes = [each for each in made if each]
         last = axis(self.target, [run.value(self.target) for run in self.runs])
         return [*axes, last] if axes and last and last.numeric else []
 
@@ -88,7 +88,7 @@ class Plots:
         """Each run that has values on two axes or more, its tone, and the points of its line."""
         drawn = []
         for n, run in enumerate(self.runs):
-            places = [(i, one.places[n]) for i, one in enumerate(self.axes)]
+            places = [(i, each.places[n]) for i, each in enumerate(self.axes)]
             points = [f"{across(i)},{down(at):.1f}" for i, at in places if at is not None]
             if len(points) > 1:
                 drawn.append((run, self._tone(n), " ".join(points)))
@@ -99,12 +99,12 @@ class Plots:
         """For each numeric axis the points of the runs: across by it, down by the target."""
         *given, last = self.axes
         return [
-            (one, [
+            (each, [
                 (run, MARGIN + SIDE * x, down(y))
-                for run, x, y in zip(self.runs, one.places, last.places, strict=True)
+                for run, x, y in zip(self.runs, each.places, last.places, strict=True)
                 if x is not None and y is not None
             ])
-            for one in given if one.numeric
+            for each in given if each.numeric
         ]  # fmt: skip
 
     def _tone(self, n: int) -> int:
