@@ -82,7 +82,7 @@ def page(
     if not narrows:
         newest = _page(database, {**params, "look": count + 1}, count)
         # Among the newest jobs are archived ones, which are left out.
-        if newest.before is None or len(page.jobs) == count:
+        if newest.before is None or len(newest.jobs) == count:
             return newest
     return _page(database, {**params, "look": LOOK}, count)
 
