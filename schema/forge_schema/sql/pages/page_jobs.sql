@@ -24,12 +24,22 @@ WITH lanes AS MATERIALIZED (
             )
         )
 ),
--- Fewer of each lane if there are many lanes: all are read before the newest are known.
+owned AS MATERIALIZED (
+    SELECT count(*) * cardinality(%(some_tags)s::text[]) AS tags
+    FROM owner_quota
+    WHERE %(by_tag)s
+        AND (%(scope)s::text[] IS NULL OR owner_quota.owner = ANY(%(scope)s::text[]))
+),
+-- Fewer of each lane, or of each owner's tag, if there are many: all are read before the newest are
+-- known.
 span AS MATERIALIZED (
     SELECT
         least(
             %(look)s::bigint,
-            greatest(%(count)s::bigint, 100000 / greatest((SELECT count(*) FROM lanes), 1))
+            greatest(
+                %(count)s::bigint,
+                100000 / greatest((SELECT count(*) FROM lanes), (SELECT tags FROM owned), 1)
+            )
         ) AS reach
 ),
 -- Few enough to sort; if there are more, most of the newest jobs match anyway.
