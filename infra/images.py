@@ -14,7 +14,8 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-import dist  # type: ignore[import-not-found]  # beside this script
+sys.path.insert(0, str(Path(__file__).with_name("release")))
+import make
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCKER = ROOT / "infra" / "docker"
@@ -55,7 +56,7 @@ def fill(context: Path) -> None:
     both = set.intersection(*(entries(REQUIREMENTS / name) for name in LISTS))
     (context / "both.txt").write_text("\n".join(sorted(both)), encoding="utf-8")
     download(context)
-    dist.build(context / "project")
+    make.build(context / "project")
     # An image holds the wheel alone.
     for sdist in (context / "project").glob("*.tar.gz"):
         sdist.unlink()
