@@ -31,7 +31,8 @@ class JobForm(BaseModel):
     """The fields as typed. An empty one leaves the choice to the template or the queue.
 
     `timeout` is in minutes, `vram`, `memory` and `disk` in GiB, `labels` and `env` are lines of
-    NAME=VALUE, and `more` is JSON: other fields of a job.
+    NAME=VALUE, and `more` is JSON: other fields of a job. `schedule` is a name for those of the job
+    and its times.
     """
 
     name: Text = ""
@@ -57,6 +58,9 @@ class JobForm(BaseModel):
     max_losses: Text = ""
     max_preemptions: Text = ""
     more: Text = ""
+    schedule: Text = ""
+    cron: Text = ""
+    timezone: Text = ""
     idempotency_key: Text = ""
 
     @classmethod

@@ -104,6 +104,7 @@ TABLE = {
     ("GET", "/submit"): (SUBMITS, fixed("/submit")),
     ("POST", "/submit"): (SUBMITS, fixed("/submit")),
     ("POST", "/submit/preview"): (SUBMITS, fixed("/submit/preview")),
+    ("POST", "/submit/schedule"): (SUBMITS, fixed("/submit/schedule")),
     ("GET", "/workers"): (SEES, fixed("/workers")),
     ("GET", "/workers/new"): (RULES, fixed("/workers/new")),
     ("POST", "/workers/new"): (RULES, fixed("/workers/new")),
@@ -120,6 +121,7 @@ TABLE = {
         lambda world: ("/schedules/pause", {"name": world.schedule(), **PAUSED}),
     ),
     ("GET", "/notifications"): (SEES, fixed("/notifications")),
+    ("POST", "/notifications/add"): (SUBMITS, fixed("/notifications/add")),
     ("POST", "/notifications/test"): (
         each(NO, IN, NO, IN),
         lambda world: ("/notifications/test", {"name": world.notification(), "owner": "ann"}),

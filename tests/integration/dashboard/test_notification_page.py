@@ -36,6 +36,22 @@ def waiting(api: Api) -> int:
     return api.rig.count("delivery WHERE state = 'waiting' AND tries = 0")
 
 
+def test_a_notification_is_made_on_the_page(api: Api, ann: Guest) -> None:
+    given = {"name": "mine", "kind": "webhook", "events": "failed", "query": "name:x*"}
+    for wrong in ({"target": "no url"}, {"target": HOOK["target"], "query": "state:"}):
+        answer = ann.act("/notifications/add", **{**given, **wrong})
+        assert (answer.status_code, 'role="alert"' in answer.text) == (422, True), wrong
+    made = ann.act("/notifications/add", **given, target="https://hooks.example/x")
+    assert made.status_code == 200
+    secret = api.rig.row("SELECT secret FROM notification WHERE name = 'mine'")["secret"]
+    assert secret in made.text
+    assert secret not in ann.page("/notifications")
+    again = ann.act("/notifications/add", **given, target="https://other.example/x")
+    assert (again.status_code, "of this name" in again.text) == (422, True)
+    (kept,) = api.rig.rows("SELECT events, query FROM notification WHERE name = 'mine'")
+    assert (kept["events"], kept["query"]) == (["failed"], "name:x*")
+
+
 def test_what_was_given_up_is_shown_with_its_error_and_sent_again(api: Api, ann: Guest) -> None:
     page = ann.page("/notifications")
     assert html.escape(NAME) in page
@@ -86,4 +102,5 @@ def test_a_viewer_has_no_buttons_another_owner_no_row_and_an_admin_all(
         page = guest.page("/notifications")
         guest.close()
         assert (html.escape(NAME) in page) is sees
-        assert ('action="/notifications/' in page) is acts
+        assert ('action="/notifications/test' in page) is acts
+        assert ('action="/notifications/add' in page) is (role is not Role.VIEWER)

@@ -35,6 +35,28 @@ def test_a_schedule_is_paused_and_resumed_on_its_page(api: Api, ann: Guest) -> N
         assert api.rig.row("SELECT paused FROM schedule")["paused"] is paused
 
 
+def test_a_schedule_is_made_of_the_form_of_a_job(api: Api, ann: Guest) -> None:
+    form = {"command": "python eval.py", "name": "eval", "gpus": "2", "idempotency_key": "form:1"}
+    for wrong, told in (
+        ({"schedule": "", "cron": "0 4 * * *"}, "fault-schedule"),
+        ({"schedule": "daily", "cron": "0 4"}, "fault-cron"),
+        ({"schedule": "daily", "cron": "0 4 * * *", "timezone": "Mars"}, "fault-"),
+        ({"schedule": "daily", "cron": "0 4 * * *", "gpus": "two"}, "fault-gpus"),
+    ):
+        answer = ann.act("/submit/schedule", **{**form, **wrong})
+        assert (answer.status_code, told in answer.text) == (422, True), wrong
+        assert 'value="eval"' in answer.text
+    for _ in range(2):
+        answer = ann.act("/submit/schedule", **form, schedule="daily", cron="0 4 * * *")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/schedules")
+    kept = api.rig.row("SELECT owner, timezone, spec FROM schedule WHERE name = 'daily'")
+    assert (kept["owner"], kept["timezone"]) == ("ann", "UTC")
+    assert kept["spec"]["command"] == ["python", "eval.py"]
+    assert kept["spec"]["resources"]["gpus"] == 2
+    page = ann.page("/submit")
+    assert page.index("button primary") < page.index("/submit/schedule"), "Enter presses the first"
+
+
 def test_the_pages_tell_of_the_last_job_and_of_why_there_was_none(api: Api, ann: Guest) -> None:
     for _ in range(2):
         api.rig.clock.advance(86_400)

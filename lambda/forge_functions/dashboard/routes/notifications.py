@@ -4,28 +4,86 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import Form, Request, Response
-from forge_schema.model.fields import Word
-from forge_schema.model.notifications import DeliveryState
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.fields import Text, Word
+from forge_schema.model.notifications import (
+    OF_WORKERS,
+    TROUBLE,
+    DeliveryState,
+    NotificationKind,
+    Occasion,
+)
+from pydantic import BaseModel
 
 from forge_functions.dashboard.page import after, page
+from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SeesPages, SubmitsByPage
 from forge_functions.dashboard.words import t
 from forge_functions.lazy_routes import LazyRouter
-from forge_functions.services import Shared
+from forge_functions.services import Services, Shared
 
 router = LazyRouter(prefix="/notifications")
 PAGE = "/notifications"
 SHOWN = 50
+INVALID = 422
+
+
+class NewNotification(BaseModel):
+    """The fields of a notification as typed."""
+
+    name: Text = ""
+    kind: NotificationKind = NotificationKind.SLACK
+    target: Text = ""
+    events: list[Occasion] = []
+    query: Text = ""
 
 
 @router.get("")
 def notifications(request: Request, who: SeesPages, shared: Shared) -> Response:
     """Show notifications and their messages. Non-admins see only their own."""
+    return _shown(request, who, shared, NewNotification(events=list(TROUBLE)))
+
+
+@router.post("/add")
+def add(
+    request: Request,
+    who: SubmitsByPage,
+    shared: Shared,
+    form: Annotated[NewNotification, Form()],
+) -> Response:
+    """Store a notification under a name that has none, and show the secret of its webhooks once."""
+    wanted = form.model_dump(mode="json", exclude={"name"})
+    own, name = shared.service(who).notifications, form.name.strip()
+    if any(one.name == name and one.owner == who.owner for one in own.listed()):
+        fault = t("There is a notification of this name. A command changes it.")
+        return _shown(request, who, shared, form, fault=fault)
+    try:
+        kept = own.keep(name, wanted, server=shared.url(str(request.base_url)))
+    except ForgeError as error:
+        fault = " ".join(filter(None, (error.message, error.hint)))
+        return _shown(request, who, shared, form, fault=fault)
+    if kept.secret and form.kind is NotificationKind.WEBHOOK:
+        fresh = NewNotification(events=list(TROUBLE))
+        return _shown(request, who, shared, fresh, secret=kept.secret)
+    return after(request, PAGE, t("The notification is kept."))
+
+
+def _shown(
+    request: Request,
+    who: Visitor,
+    shared: Services,
+    form: NewNotification,
+    *,
+    fault: str = "",
+    secret: str = "",
+) -> Response:
     own = shared.service(who).notifications
     failed = own.deliveries(state=DeliveryState.FAILED, count=SHOWN)
     return page(
-        request, who, "notifications.html",
+        request, who, "notifications.html", INVALID if fault else 200,
         notifications=own.listed(), failed=failed, newest=own.deliveries(count=SHOWN), most=SHOWN,
+        form=form, fault=fault, secret=secret, kinds=list(NotificationKind),
+        occasions=[one for one in Occasion if who.admin or one not in OF_WORKERS],
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from forge_functions.dashboard.job_form import JobForm, faults_of
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SubmitsByPage
+from forge_functions.dashboard.words import t
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 
@@ -60,6 +61,36 @@ def submit(request: Request, who: SubmitsByPage, shared: Shared, form: Filled) -
         field = "config_name" if error.code == "template_not_found" else ""
         return _shown(request, who, shared, form, {field: f"{error.message}. {error.hint}"})
     return after(request, f"/jobs/{job_id}")
+
+
+@router.post("/submit/schedule")
+def keep_schedule(request: Request, who: SubmitsByPage, shared: Shared, form: Filled) -> Response:
+    """Have the job submitted at the times of a cron expression, instead of now."""
+    asked, faults = form.request()
+    # Each job of a schedule has a key of its own.
+    owner, _ = asked.pop("owner", None), asked.pop("idempotency_key", None)
+    if faults:
+        return _shown(request, who, shared, form, faults)
+    name, cron = form.schedule.strip(), form.cron.strip()
+    timezone = form.timezone.strip() or "UTC"
+    try:
+        shared.service(who).keep_schedule(name, cron, asked, timezone=timezone, owner=owner)
+    except JobInvalid as error:
+        return _shown(request, who, shared, form, _of_schedule(error))
+    except ForgeError as error:
+        return _shown(request, who, shared, form, {"cron": f"{error.message}. {error.hint}"})
+    return after(request, "/schedules", t("The schedule is kept."))
+
+
+def _of_schedule(error: JobInvalid) -> dict[str, str]:
+    """Return the faults by form field: those of the job lie within `spec`."""
+    own = {"name": "schedule", "cron": "cron", "timezone": "timezone"}
+    faults = {
+        own[place]: str(fault["msg"])
+        for fault in error.faults
+        if (place := str(next(iter(fault["loc"]), ""))) in own
+    }
+    return faults or faults_of(error)
 
 
 @router.post("/submit/preview")
