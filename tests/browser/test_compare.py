@@ -34,6 +34,8 @@ def test_runs_are_compared_without_a_mouse(browsing: Browsing) -> None:
     names = page.locator("#charts-legend button")
     chart = page.locator("#charts-place .chart-place")
     expect(names).to_have_count(2)
+    # What is hidden takes no key.
+    expect(chart.locator("canvas")).to_be_visible()
     assert (
         len({name.locator("line").get_attribute("stroke-dasharray") for name in names.all()}) == 2
     )

@@ -320,6 +320,7 @@
   // The jobs whose curves are hidden.
   const hidden = new Set();
   const legend = named("legend");
+  const markColumns = () => document.querySelectorAll("[data-curve]").forEach((column) => column.replaceChildren(sign(looks(Number(column.dataset.curve)))));
   const drawSigns = () => {
     legend?.replaceChildren(...jobs.map(({ label }, i) => {
       const item = document.createElement("li"), button = document.createElement("button");
@@ -334,7 +335,7 @@
       item.append(button);
       return item;
     }));
-    document.querySelectorAll("[data-curve]").forEach((place) => place.replaceChildren(sign(looks(Number(place.dataset.curve)))));
+    markColumns();
   };
   let answers = [];
   let began = [];
@@ -401,7 +402,7 @@
     ticks += 1;
     if (ticks % (root.dataset.over === "true" ? 20 : 5) === 0) load();
   });
-  document.body.addEventListener("htmx:afterSettle", drawSigns);
+  document.body.addEventListener("htmx:afterSettle", markColumns);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { drawSigns(); redraw(); });
   let resized;
   addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(redraw, 200); });
