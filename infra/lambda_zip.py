@@ -46,6 +46,7 @@ MODULES_LEFT_OUT = (
     "forge_functions/program.py",
     "forge_functions/server.py",
     "forge_functions/middleware/slow_clients.py",
+    "forge_functions/middleware/received_bodies.py",
     "forge_functions/middleware/sent_files.py",
     "forge_functions/middleware/turns.py",
     "forge_schema/sweeper/sweeper.py",

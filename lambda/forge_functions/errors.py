@@ -41,6 +41,7 @@ STATUS = {
     "sweep_uncapped": HTTPStatus.CONFLICT,
     "notification_withheld": HTTPStatus.CONFLICT,
     "name_taken": HTTPStatus.CONFLICT,
+    "not_invited": HTTPStatus.CONFLICT,
     "name_in_use": HTTPStatus.CONFLICT,
     "worker_not_offline": HTTPStatus.CONFLICT,
     "object_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,

@@ -61,6 +61,7 @@ PANELS = {
         "queue": "admin.queues:app",
         "key": "admin.keys:app",
         "team": "admin.team:app",
+        "invite": "admin.invite:invite",
         "report": "admin.report:app",
         "db": "admin.db:app",
     },

@@ -219,15 +219,17 @@ class Administration:
         public_key: bytes | None = None,
         team: str | None = None,
         everyone: bool | None = None,
+        invitation: bool | None = None,
     ) -> Secret:
         """Create an API key; return its id and its text, which cannot be read again.
 
         With an Ed25519 public key, every request must be signed. Besides its owner's jobs it sees
-        those of a team, or of everyone, and changes none of them.
+        those of a team, or of everyone, and changes none of them. An invitation expires, unless
+        whoever gets it accepts it: `forge login URL --invitation TEXT`.
         """
         return self.backend.admin.create_key(
             owner, role, name=name, lasts=lasts, public_key=public_key, team=team,
-            everyone=everyone,
+            everyone=everyone, invitation=invitation,
         )  # fmt: skip
 
     def teams(self) -> Rows[Team]:

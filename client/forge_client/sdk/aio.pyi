@@ -343,6 +343,7 @@ class AsyncClient:
         public_key: bytes | None = None,
         team: str | None = None,
         everyone: bool | None = None,
+        invitation: bool | None = None,
     ) -> Secret: ...
     async def teams(self) -> Rows[Team]: ...
     async def change_team(

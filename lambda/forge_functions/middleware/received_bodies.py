@@ -51,6 +51,8 @@ class ReceivedBody:
         counted = connection.conn._reader  # noqa: SLF001 - h11 has no other word for it
         if (
             not isinstance(counted, ContentLengthReader)
+            # Another version may count by another name.
+            or not hasattr(counted, "_remaining")
             or cycle.waiting_for_100_continue
             or not cycle.more_body
         ):

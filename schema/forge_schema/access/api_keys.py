@@ -21,6 +21,12 @@ class NoSuchKey(ForgeError):
     code = "key_not_found"
 
 
+class NotInvited(ForgeError):
+    """The key is not an invitation, or not any more."""
+
+    code = "not_invited"
+
+
 class Keys:
     """Creates, rotates, revokes and checks keys. Every change is in the audit trail."""
 
@@ -38,6 +44,7 @@ class Keys:
         public_key: bytes | None = None,
         team: str | None = None,
         everyone: bool = False,
+        invitation: bool = False,
     ) -> tuple[str, str]:
         """Create a key and return its id and its text. The text cannot be read again.
 
@@ -49,6 +56,7 @@ class Keys:
             public_key: an Ed25519 key, 32 bytes. If given, every request must be signed.
             team: the team whose jobs the key sees, too.
             everyone: whether it sees all owners' jobs.
+            invitation: whether whoever has it may `accept` it.
 
         Raises:
             NoSuchTeam: there is no such team.
@@ -68,6 +76,7 @@ class Keys:
                 public_key=public_key,
                 team=team,
                 everyone=everyone,
+                invitation=invitation,
                 actor=self._actor,
             )
         except ForeignKeyViolation:
@@ -83,6 +92,19 @@ class Keys:
         text, digest = tokens.mint(TokenKind.KEY, key_id)
         self._changed("rotate_key", key_id, hash=digest)
         return text
+
+    def accept(self, key_id: str, digest: bytes) -> None:
+        """Give an invitation another secret, with which it stays until it is revoked.
+
+        Raises:
+            NotInvited: it is none, or not any more.
+        """
+        params = {"id": key_id, "hash": digest, "actor": self._actor}
+        if self._database.row("accept_invitation", again=True, **params) is None:
+            raise NotInvited(
+                "this key is no invitation, or not any more",
+                hint="an admin makes one: `forge invite OWNER`",
+            )
 
     def revoke(self, key_id: str) -> None:
         """Revoke a key for good. Idempotent.

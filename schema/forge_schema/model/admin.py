@@ -196,7 +196,8 @@ class Approved(Record):
 class ApiKey(Record):
     """An API key without its secret. `signed` tells whether its requests must be signed.
 
-    Besides its owner's jobs it sees those of a `team`, or of `everyone`.
+    Besides its owner's jobs it sees those of a `team`, or of `everyone`. An `invitation` is a key
+    until it expires; whoever accepts it has one that stays.
     """
 
     id: str
@@ -211,6 +212,7 @@ class ApiKey(Record):
     revoked_at: datetime | None = None
     team: str | None = None
     everyone: bool = False
+    invitation: bool = False
 
 
 class Secret(NamedTuple):

@@ -84,6 +84,7 @@ ACTIONS: Mapping[str, str] = {
     # Access
     "key_created": "An API key was created.",
     "key_rotated": "An API key got a new secret.",
+    "invitation_accepted": "An invited person replaced the secret of the invitation.",
     "key_revoked": "An API key was revoked.",
     "login": "A user logged in to the dashboard.",
     "login_refused": "A login to the dashboard was refused.",

@@ -138,6 +138,7 @@ PlainUrl = Annotated[Word, Field(json_schema_extra={"pattern": f"^{PLAIN.pattern
 WorkerName = Annotated[Word, Field(examples=["gpu-1"])]
 # Booting a machine, or finding the person who can log in there, takes its time.
 LINE_LASTS = timedelta(days=1)
+INVITATION_LASTS = timedelta(days=7)
 
 
 class Admin(Verbs):
@@ -170,11 +171,13 @@ class Admin(Verbs):
         public_key: PublicKey = None,
         team: Word | None = None,
         everyone: Flag | None = None,
+        invitation: Flag | None = None,
     ) -> Secret:
         """Create a key. If the answer was lost, revoke the key and create another.
 
         Besides its owner's jobs, it sees those of a `team` or of `everyone`, and changes none of
-        them.
+        them. An `invitation` expires, within a week unless said otherwise; whoever accepts it
+        before has a key that stays.
 
         Raises:
             TooManyKept: the owner has as many valid keys as anybody may.
@@ -186,11 +189,13 @@ class Admin(Verbs):
                 hint="choose one of --team, --everyone and --role admin",
                 code="option_invalid",
             )
+        if invitation:
+            lasts = lasts or INVITATION_LASTS
         self._check_room("key", "", owner)
         return Secret(
             *self._keys.create(
                 owner, Role(role), name=name, lasts=lasts, public_key=public_key, team=team,
-                everyone=bool(everyone),
+                everyone=bool(everyone), invitation=bool(invitation),
             )
         )  # fmt: skip
 

@@ -193,3 +193,16 @@ class Verbs:
                 f" {size_text(MOST_KEPT_BYTES)}",
                 hint="put what is large into files of the project",
             )
+
+
+def key_of_invitation(invitation: str) -> tuple[str, str]:
+    """Return the key that an invitation becomes, its secret made here, and the SHA-256 of its text.
+
+    Raises:
+        TokenMalformed: it is not an API key, or was not copied completely.
+    """
+    from forge_schema.access import tokens
+
+    key_id = tokens.parse(invitation, tokens.TokenKind.KEY).id
+    text, digest = tokens.mint(tokens.TokenKind.KEY, key_id)
+    return text, digest.hex()

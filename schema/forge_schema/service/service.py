@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from forge_schema.job_filter import Filter, parse
-from forge_schema.model.fields import Flag, Moment, Note, Path, Word
+from forge_schema.model.fields import Digest, Flag, Moment, Note, Path, Word
 from forge_schema.model.job import (
     EXPLAINED,
     MOST_EXPLAINED,
@@ -119,6 +119,23 @@ class Service(LogPlaces, ManyJobs, Scheduling):
 
         caller = self.caller
         return Myself(owner=caller.owner, role=caller.role, actor=caller.actor, sees=caller.scope)
+
+    @verb("POST", "/me/key", again=False, errors=(409,), tag="token")
+    def accept_invitation(self, secret_sha256: Digest) -> None:
+        """Replace the secret of the invitation that the request came with by the caller's own.
+
+        The key stays until it is revoked. If the answer was lost, the new key tells by working.
+
+        Args:
+            secret_sha256: of the whole text of the new key.
+
+        Raises:
+            NotInvited: the request came with no invitation.
+        """
+        from forge_schema.access.api_keys import Keys
+
+        keys = Keys(self._database, actor=self.caller.actor)
+        keys.accept(self.caller.key_id or "", bytes.fromhex(secret_sha256))
 
     @verb("GET", "/queue/job-id", answer=JobNamed, errors=(404,))
     def job_id(self, handle: Word, *, owner: Owner = None) -> int:

@@ -170,6 +170,11 @@ TABLE: dict[tuple[str, str], Case] = {
     ("get", "/health"): (ANYBODY, fixed("/health")),
     ("get", "/openapi.json"): (ANYBODY, fixed("/openapi.json")),
     ("get", "/api/v1/me"): (READS, fixed("/api/v1/me")),
+    # None of them came with an invitation.
+    ("post", "/api/v1/me/key"): (
+        each(409, 409, 409, 409),
+        fixed("/api/v1/me/key", {"secret_sha256": "0" * 64}),
+    ),
     ("post", "/api/v1/token"): (TOKENS, fixed("/api/v1/token", {})),
     ("post", "/api/v1/queue/submit"): (WRITES, fixed("/api/v1/queue/submit", {"jobs": [SPEC]})),
     ("post", "/api/v1/queue/check"): (WRITES, fixed("/api/v1/queue/check", {"jobs": [SPEC]})),

@@ -314,6 +314,7 @@ def test_what_an_admin_sets_is_in_the_audit_trail(rig: Rig) -> None:
     told = rig.rows("SELECT actor, action, detail FROM event ORDER BY id")
     limited = {"name": "default", "max_jobs": 1, "max_gpus": 2}
     limited |= {"preemption": "never", "preempts_after_s": 60, "most_preempted": 4}
+    limited |= {"guaranteed_gpus": None}
     assert {row["actor"] for row in told} == {"user:root"}
     assert [(row["action"], row["detail"]) for row in told] == [
         ("queue set", {**limited, "paused": False}),
@@ -329,6 +330,7 @@ def test_what_an_admin_sets_is_in_the_audit_trail(rig: Rig) -> None:
                 "gpu_hours_per_month": None,
                 "cost_per_month": None,
                 "when_spent": "hold",
+                "guaranteed_gpus": None,
             },
         ),
         ("queue set", {**limited, "paused": True}),

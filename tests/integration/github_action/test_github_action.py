@@ -113,12 +113,12 @@ def test_what_is_installed_comes_from_the_server_or_is_named(runner: Runner) -> 
     runner.inputs["python"] = ""
     code, said = runner.run(INSTALL)
     assert code == 0, said
-    *words, wheel = said.split()
-    assert words == ["-m", "pip", "install", "--quiet"]
+    *words, wheel, uv = said.split()
+    assert (words, uv) == (["-m", "pip", "install", "--quiet"], "uv")
     assert "forge_client/main.py" in ZipFile(wheel).namelist()
     assert Path(runner.outputs["install"]["python"]).is_file()
     runner.inputs["package"] = "./forge.whl"
-    assert runner.run(INSTALL)[1].split() == [*words, "./forge.whl"]
+    assert runner.run(INSTALL)[1].split() == [*words, "./forge.whl", "uv"]
     # Nothing is looked for in an index.
     runner.inputs |= {"package": "", "url": f"{runner.inputs['url']}/elsewhere"}
     code, said = runner.run(INSTALL)

@@ -308,6 +308,7 @@ def test_what_an_admin_sets_is_set_when_repeated(rig: Rig) -> None:
         "yields_for": None,
         "yields_to": None,
         "yields_until": None,
+        "guaranteed_gpus": None,
     }
     assert rig.row("SELECT max_jobs FROM owner_quota")["max_jobs"] == 3
     assert worker.renew().command == "drain"

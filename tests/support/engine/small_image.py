@@ -73,7 +73,8 @@ def images_named(engine: DockerClient, part: str) -> list[str]:
 
     Marks of a use are left out.
     """
-    tags = [tag for image in engine.images.list() for tag in image.tags]
+    # `images.list` asks for each image of the list, which another test may have removed meanwhile.
+    tags = [tag for image in engine.api.images() for tag in image["RepoTags"] or ()]
     return sorted({short(tag) for tag in tags if part in tag and not own_images.USED.search(tag)})
 
 

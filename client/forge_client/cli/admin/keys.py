@@ -30,7 +30,8 @@ class KeyRole(StrEnum):
 def _state(key: ApiKey) -> str:
     if key.revoked_at:
         return f"revoked {ago(key.revoked_at)}"
-    return f"expires {ago(key.expires_at)}" if key.expires_at else ""
+    invited = "invitation, " * key.invitation
+    return f"{invited}expires {ago(key.expires_at)}" if key.expires_at else ""
 
 
 COLUMNS: list[Column] = [

@@ -7,7 +7,7 @@ import secrets
 import sys
 import webbrowser
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Empty, SimpleQueue
@@ -18,6 +18,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import typer
 from forge_schema.http_client import challenge_of
 from forge_schema.model.quantities import duration_text
+from forge_schema.service.caller import key_of_invitation
+from forge_schema.service.verb import API
 
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import narration
@@ -44,14 +46,21 @@ def login(
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Open the page yourself, and paste its code.")
     ] = False,
+    invitation: Annotated[
+        str | None, typer.Option(help="What an admin's `forge invite` printed; it works once.")
+    ] = None,
 ) -> None:
     """Log in to the server through your browser, with single sign-on if the server has it.
 
     The key is kept on this machine for this server until your browser's session would expire;
     `forge logout` ends it, and logging out in the browser does not. An API key that is set is used
-    instead.
+    instead. With an invitation, the key is yours until an admin revokes it.
     """
     server = _server(context, url)
+    if invitation is not None:
+        accept(server, invitation)
+        _tell_how(context, server)
+        return
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     asked = {"challenge": challenge_of(verifier), "state": state}
     page = f"{server.url}{PAGE}?{urlencode(asked)}"
@@ -61,6 +70,47 @@ def login(
     logins.keep(server.url, grant["token"])
     lasts = duration_text(float(grant["expires_in_s"]))
     narration.say(f"logged in to {server.url} as {grant['owner']} ({grant['role']}), for {lasts}")
+    _tell_how(context, server)
+
+
+def accept(server: Server, invitation: str) -> None:
+    """Make an invitation a key of this user's own, whose secret nobody else has seen.
+
+    It is kept before it counts: the answer may be lost. Then the key tells by working.
+
+    Raises:
+        ClientError: it is no invitation, or not any more.
+    """
+    former = logins.kept(server.url)
+    text, digest = key_of_invitation(invitation)
+    logins.keep(server.url, text)
+    try:
+        with closing(Transport(_as(server, invitation))) as asked:
+            asked.send("POST", f"{API}/me/key", {"secret_sha256": digest}, again=False)
+    except ClientError as error:
+        if not _works(server, text):
+            logins.keep(server.url, former) if former else logins.forget(server.url)
+            if error.exit_code == ExitCode.DENIED:
+                raise ClientError(
+                    "this invitation was accepted already, was revoked, or has expired",
+                    hint="ask an admin for another one: `forge invite OWNER`",
+                    code="not_invited",
+                ) from error
+            raise
+    with closing(Transport(_as(server, text))) as asked:
+        me = asked.get(f"{API}/me")
+        owner, role = asked.field(me, "owner"), asked.field(me, "role")
+    narration.say(f"logged in to {server.url} as {owner} ({role}); the invitation is used up")
+
+
+def _works(server: Server, key: str) -> bool:
+    with suppress(ClientError), closing(Transport(_as(server, key))) as asked:
+        asked.get(f"{API}/me")
+        return True
+    return False
+
+
+def _tell_how(context: typer.Context, server: Server) -> None:
     if settings_of(context).url is None:
         narration.say(f"`export FORGE_URL={server.url}` has the other commands use it")
     if server.key and not server.login:

@@ -122,7 +122,7 @@ class ApiKey(SQLModel, table=True):
     """An API key: its owner and its role. Only its SHA-256 is stored.
 
     A session of a browser `acts_for` another key or a person. A key also sees, and does not change,
-    the jobs of a `team`, or those of `everyone`.
+    the jobs of a `team` or of `everyone`. Whoever accepts an `invitation` replaces its secret.
     """
 
     __tablename__ = "api_key"
@@ -146,6 +146,7 @@ class ApiKey(SQLModel, table=True):
     acts_for: str | None = c.string(null=True)
     team: str | None = c.string(null=True)
     everyone: bool = c.flag()
+    invitation: bool = c.flag()
 
 
 class Standing(SQLModel, table=True):
