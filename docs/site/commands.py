@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from forge_client.cli.commands import app
+from forge_client.cli.commands import app, children
 from forge_client.errors import MEANINGS
 from tabular import cell, table
 from typer.main import get_command
@@ -29,17 +29,8 @@ def _section(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - typer 
     params = [param for param in command.params if not getattr(param, "hidden", False)]
     if params:
         yield table(("option", "meaning", "default"), [_row(param) for param in params])
-    for child in _children(command):
+    for child in children(command):
         yield from _section(f"{name} {child.name}", child)
-
-
-def _children(command: Any) -> Iterator[Any]:  # noqa: ANN401 - as above
-    """Yield the commands of a group, loaded as they are for its help."""
-    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
-        child = command.get_command(None, name)
-        if not child.hidden:
-            child.name = name
-            yield child
 
 
 def _row(param: Any) -> tuple[str, str, str]:  # noqa: ANN401 - as above

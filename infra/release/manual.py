@@ -5,7 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from forge_client.cli.commands import app
+from forge_client.cli.commands import app, children
 from forge_client.errors import MEANINGS
 from typer.main import get_command
 
@@ -26,7 +26,7 @@ def _page(command: Any) -> Iterator[str]:  # noqa: ANN401 - typer hides its clic
     yield from (".SH NAME", NAME, ".SH SYNOPSIS", ".B forge", r"[\fIoptions\fR] \fIcommand\fR ...")
     yield from (".SH DESCRIPTION", *_paragraphs(command.help))
     yield from (".SH OPTIONS", *_options(command), ".SH COMMANDS")
-    for child in _children(command):
+    for child in children(command):
         yield from _section(f"forge {child.name}", child)
     yield ".SH EXIT STATUS"
     for code, meaning in MEANINGS.items():
@@ -39,7 +39,7 @@ def _section(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - as abo
     yield f'.SS "{_text(" ".join([name, *words]))}"'
     yield from _paragraphs(command.help)
     yield from _options(command)
-    for child in _children(command):
+    for child in children(command):
         yield from _section(f"{name} {child.name}", child)
 
 
@@ -57,15 +57,6 @@ def _options(command: Any) -> Iterator[str]:  # noqa: ANN401 - as above
         variable = f" Variable: {param.envvar}." if param.envvar else ""
         yield from (".TP", ", ".join(f"\\fB{_text(name)}\\fR" for name in names))
         yield _text(f"{param.help}{variable}")
-
-
-def _children(command: Any) -> Iterator[Any]:  # noqa: ANN401 - as above
-    """Yield the commands of a group, loaded as they are for its help."""
-    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
-        child = command.get_command(None, name)
-        if not child.hidden:
-            child.name = name
-            yield child
 
 
 def _paragraphs(text: str | None) -> Iterator[str]:

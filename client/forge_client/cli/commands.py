@@ -1,5 +1,6 @@
 """The whole `forge` command: its commands, and the options before their names."""
 
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -112,6 +113,15 @@ class Commands(TyperGroup):
                 error.message = plainly(error.message)
             suggest_option(error)
             raise
+
+
+def children(command: Any) -> Iterator[Any]:  # noqa: ANN401 - as above
+    """Yield the commands of a group, loaded and named as they are for its help."""
+    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+        child = command.get_command(None, name)
+        if not child.hidden:
+            child.name = name
+            yield child
 
 
 def _loaded(name: str) -> Any:  # noqa: ANN401 - as above

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from forge_client.cli.quick.arguments import Declined
 
@@ -50,39 +51,43 @@ def _answer(words: list[str]) -> None:
 
         sys.stdout.write(f"forge {version('forge-queue')}\n")
     elif words and words[0] in COMMANDS:
-        from forge_client.cli.quick.answers import ANSWERS  # noqa: PLC0415
-        from forge_client.cli.quick.arguments import commands, parsed  # noqa: PLC0415
-
-        name, *rest = words
-        ANSWERS[name](parsed(commands()["commands"][name]["parameters"], rest))
+        _answer_at(words[:1], words[1:])
     elif words[:2] == REPORT:
-        from forge_client.cli.quick.answers import ANSWERS  # noqa: PLC0415
-        from forge_client.cli.quick.arguments import commands, parsed  # noqa: PLC0415
-
-        declared = commands()["commands"]["report"]["commands"]["show"]
-        ANSWERS["report show"](parsed(declared["parameters"], words[2:]))
+        _answer_at(REPORT, words[2:])
     elif words[:1] == [SUBMIT]:
         _submit(words[1:])
     elif words[:1] == [UP]:
-        from forge_client.cli.quick.arguments import commands, parsed  # noqa: PLC0415
         from forge_client.cli.quick.starting import up  # noqa: PLC0415
 
-        up(parsed(commands()["commands"][UP]["parameters"], words[1:]))
+        up(_given([UP], words[1:]))
     else:
         raise Declined
 
 
-def _submit(words: list[str]) -> None:
-    # As above.
-    from forge_client.cli.quick.arguments import commands, parsed  # noqa: PLC0415
+def _answer_at(path: Sequence[str], words: list[str]) -> None:
+    from forge_client.cli.quick.answers import ANSWERS  # noqa: PLC0415 - as above
 
+    ANSWERS[" ".join(path)](_given(path, words))
+
+
+def _given(path: Sequence[str], words: list[str]) -> dict[str, Any]:
+    """Return what the words after a command's name say."""
+    from forge_client.cli.quick.arguments import commands, parsed  # noqa: PLC0415 - as above
+
+    declared = commands()
+    for name in path:
+        declared = declared["commands"][name]
+    return parsed(declared["parameters"], words)
+
+
+def _submit(words: list[str]) -> None:
     command = None
     if "--" in words:
         at = words.index("--")
         words, command = words[:at], words[at + 1 :]
         if not command or not command[0].strip():
             raise Declined
-    given = parsed(commands()["commands"][SUBMIT]["parameters"], words)
-    from forge_client.cli.quick.submitting import submit  # noqa: PLC0415
+    given = _given([SUBMIT], words)
+    from forge_client.cli.quick.submitting import submit  # noqa: PLC0415 - as above
 
     submit(given, command)
