@@ -4,38 +4,16 @@ import sys
 from collections.abc import Mapping
 
 if sys.version_info >= (3, 14):
-    from compression.zstd import (
-        CompressionParameter,
-        DecompressionParameter,
-        ZstdDecompressor,
-        ZstdError,
-        ZstdFile,
-        compress,
-        decompress,
-    )
+    from compression import zstd
 else:
-    from backports.zstd import (
-        CompressionParameter,
-        DecompressionParameter,
-        ZstdDecompressor,
-        ZstdError,
-        ZstdFile,
-        compress,
-        decompress,
-    )
+    from backports import zstd
 
-__all__ = [
-    "CHECKED",
-    "CompressionParameter",
-    "ZstdDecompressor",
-    "ZstdError",
-    "ZstdFile",
-    "compress",
-    "decompress",
-    "decompressor",
-    "first_bytes",
-    "frame",
-]
+CompressionParameter = zstd.CompressionParameter
+ZstdDecompressor = zstd.ZstdDecompressor
+ZstdError = zstd.ZstdError
+ZstdFile = zstd.ZstdFile
+compress = zstd.compress
+decompress = zstd.decompress
 CHECKED: Mapping[int, int] = {
     CompressionParameter.compression_level: 3,
     CompressionParameter.checksum_flag: 1,
@@ -53,7 +31,7 @@ def decompressor(window_bytes: int) -> ZstdDecompressor:
     Its `decompress` raises ZstdError if the frame is damaged, or needs more.
     """
     window_log = window_bytes.bit_length() - 1
-    return ZstdDecompressor(options={DecompressionParameter.window_log_max: window_log})
+    return ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: window_log})
 
 
 def first_bytes(packed: bytes, most: int, window_bytes: int) -> bytes:
