@@ -30,6 +30,13 @@ def percent(value: float | None) -> str:
     return NONE if value is None else f"{100 * value:.0f}\u202f%"
 
 
+def sorted_word(column: str, sort: str | None, *, down: bool) -> str:
+    """Return how the rows are sorted by a column, in the words of a table's heading."""
+    if sort != column:
+        return "none"
+    return "descending" if down else "ascending"
+
+
 def change(value: object, base: object) -> str | None:
     """Format by how much a number differs from another one; None if that says nothing."""
     if not isinstance(value, int | float) or not isinstance(base, int | float):

@@ -18,6 +18,7 @@ from forge_schema.read.reports import report as known
 from forge_schema.tables import names_of, write_csv
 from pydantic import Field
 
+from forge_functions.dashboard.formats import sorted_word
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SeesPages
@@ -107,9 +108,7 @@ class Sheet:
 
     def direction(self, column: str) -> str:
         """Return how the rows are sorted by a column, in the words of a table's heading."""
-        if self.sort != column:
-            return "none"
-        return "descending" if self.down else "ascending"
+        return sorted_word(column, self.sort, down=self.down)
 
 
 def _sortable(value: object) -> tuple[bool, Any]:

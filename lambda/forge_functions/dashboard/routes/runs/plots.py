@@ -89,7 +89,7 @@ class Plots:
         drawn = []
         for n, run in enumerate(self.runs):
             places = [(i, each.places[n]) for i, each in enumerate(self.axes)]
-            points = [f"{across(i)},{down(at):.1f}" for i, at in places if at is not None]
+            points = [f"{self.across(i)},{self.down(at):.1f}" for i, at in places if at is not None]
             if len(points) > 1:
                 drawn.append((run, self._tone(n), " ".join(points)))
         return drawn
@@ -100,23 +100,23 @@ class Plots:
         *given, last = self.axes
         return [
             (each, [
-                (run, MARGIN + SIDE * x, down(y))
+                (run, MARGIN + SIDE * x, self.down(y))
                 for run, x, y in zip(self.runs, each.places, last.places, strict=True)
                 if x is not None and y is not None
             ])
             for each in given if each.numeric
         ]  # fmt: skip
 
+    @staticmethod
+    def across(n: int) -> int:
+        """Return where an axis stands."""
+        return MARGIN + BETWEEN * n
+
+    @staticmethod
+    def down(place: float) -> float:
+        """Return how far below the top a place of an axis is."""
+        return MARGIN + (1 - place) * HEIGHT
+
     def _tone(self, n: int) -> int:
         at = self.axes[-1].places[n]
         return 0 if at is None else min(int(at * TONES), TONES - 1)
-
-
-def across(n: int) -> int:
-    """Return where an axis stands."""
-    return MARGIN + BETWEEN * n
-
-
-def down(place: float) -> float:
-    """Return how far below the top a place of an axis is."""
-    return MARGIN + (1 - place) * HEIGHT

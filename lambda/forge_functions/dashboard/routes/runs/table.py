@@ -27,6 +27,7 @@ from forge_schema.model.results import (
 )
 from pydantic import BaseModel, Field
 
+from forge_functions.dashboard.formats import sorted_word
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.routes.jobs import JobList
 from forge_functions.dashboard.routes.reports import csv_answer
@@ -195,9 +196,7 @@ class Table(JobList):
 
     def direction(self, column: str) -> str:
         """Return how the rows are sorted by a column, in the words of a table's heading."""
-        if self.sort != column:
-            return "none"
-        return "descending" if self.down else "ascending"
+        return sorted_word(column, self.sort, down=self.down)
 
     @staticmethod
     def outline(run: Run) -> str:
