@@ -11,7 +11,7 @@ import psycopg
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
 from forge_worker.agent.agent import Agent
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.connect import connect
 from forge_worker.job_runs import job_run
 from forge_worker.runners.choice import available

@@ -35,7 +35,7 @@ from forge_schema.storage import keys, open_store
 from forge_worker.agent.agent import Agent
 from forge_worker.agent.jobs import Reaper
 from forge_worker.agent.outbox import Outbox
-from forge_worker.attempt.folders import Folders
+from forge_worker.attempt_folders import Folders
 from forge_worker.connect import connect
 from forge_worker.job_io.checkpoints import CheckpointSync
 from forge_worker.job_runs import job_run

@@ -20,7 +20,7 @@ from forge_schema.sweeper.sweeper import Sweeper
 from forge_schema.sweeper.tick import Tick, Windows
 from forge_schema.wake import Hint
 
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.circuit_breaker import CircuitBreaker, CircuitOpen, Refusals, Servers
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway, SqlGateway

@@ -1,6 +1,6 @@
 """`forge-worker`: run the agent, or one of the commands about it."""
 
-from forge_worker.startup import linux  # other systems lack what the imports below need
+from forge_worker import linux  # other systems lack what the imports below need
 
 linux.required()
 
@@ -31,7 +31,7 @@ from forge_schema.settings import faults
 from forge_schema.settings import help as settings_help
 from stamina.instrumentation import RetryDetails
 
-from forge_worker.agent import registration
+from forge_worker.agent import beside_up, crashes, registration
 from forge_worker.agent.agent import Agent
 from forge_worker.agent.idle_exit import after_exit
 from forge_worker.agent.registration import until_answered
@@ -46,11 +46,10 @@ from forge_worker.runners.choice import available
 from forge_worker.settings import help as help_text
 from forge_worker.settings.settings import WorkerSettings, clamp_to_machine
 from forge_worker.shells.shells import ShellService
-from forge_worker.startup import beside_up, crashes
 from forge_worker.worker_folder import STOP_IT, held
 
 if TYPE_CHECKING:
-    from forge_worker.monitor.port import Monitor
+    from forge_worker.metrics_port import Monitor
 
 # Flags of other agents, and what this one has instead.
 WORDS = {
@@ -244,7 +243,7 @@ def _monitor(settings: WorkerSettings) -> "Monitor | None":
     if settings.metrics_port is None:
         return None
     # Only the monitor needs its library, which may not be installed.
-    from forge_worker.monitor.port import Monitor  # noqa: PLC0415
+    from forge_worker.metrics_port import Monitor  # noqa: PLC0415
 
     return Monitor()
 

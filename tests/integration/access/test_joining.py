@@ -95,7 +95,11 @@ def test_the_package_is_a_whole_wheel_and_always_the_same(api: Api) -> None:
         rows = csv.reader(io.StringIO(wheel.read(f"{stem}.dist-info/RECORD").decode()))
         assert {row[0] for row in rows} == set(names)
         assert b"Provides-Extra: worker" in wheel.read(f"{stem}.dist-info/METADATA")
-    needed = ("commands/join.py", "startup/forge-worker.service", "startup/forge-metadata.service")
+    needed = (
+        "commands/join.py",
+        "commands/forge-worker.service",
+        "commands/forge-metadata.service",
+    )
     assert {f"forge_worker/{one}" for one in needed} < set(names)
     assert not [name for name in names if "__pycache__" in name or name.startswith("/")]
 

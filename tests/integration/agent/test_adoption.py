@@ -12,7 +12,7 @@ import pytest
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.spec import Resources
 from forge_schema.model.states import Reason
-from forge_worker.attempt.folders import Cursors
+from forge_worker.attempt_folders import Cursors
 from support.workers.http_bed import http_bed
 from support.workers.worker import (
     Bed,

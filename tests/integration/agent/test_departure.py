@@ -18,7 +18,7 @@ from forge_worker.agent.agent import Agent
 from forge_worker.agent.leaving import Shutdown
 from forge_worker.agent.outbox import FILE, Outbox, Spool
 from forge_worker.agent.registration import WorkerIdentity
-from forge_worker.attempt.attempt import LiveAttempt, Stop
+from forge_worker.attempt import LiveAttempt, Stop
 from forge_worker.clock import Window
 from forge_worker.connect import connect
 from forge_worker.machine.watched import UNSAFE

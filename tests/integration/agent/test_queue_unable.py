@@ -11,13 +11,13 @@ import pytest
 from forge_schema.database.pool import DatabaseUnreachable, NotMigrated
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason
+from forge_worker.agent import crashes
+from forge_worker.agent.crashes import Crashes
 from forge_worker.agent.outbox import FILE, HELD_S, Outbox, Spool
 from forge_worker.agent.registration import until_answered
 from forge_worker.job_runs.leftovers import take_up
 from forge_worker.queue.http.session import ServerRefused
 from forge_worker.runners.process.runner import ProcessRunner
-from forge_worker.startup import crashes
-from forge_worker.startup.crashes import Crashes
 from psycopg import sql
 from structlog.testing import capture_logs
 from support.workers.attempts import attempt_of, desk

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from forge_schema.model.lease import Fence, Grant
 from forge_schema.model.worker import Capacity
 from forge_worker.agent.jobs import Reaper
-from forge_worker.attempt.attempt import LiveAttempt
-from forge_worker.attempt.folders import Folders
+from forge_worker.attempt import LiveAttempt
+from forge_worker.attempt_folders import Folders
 from forge_worker.job_runs.job_environment import container_name
 from forge_worker.machine.slots import MachineSlot, Slots
 from forge_worker.runners.docker.container import MainProcess

@@ -12,7 +12,7 @@ from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
 from forge_schema.model.worker import Machine
 from forge_worker import worker_folder
-from forge_worker.attempt.folders import Folders
+from forge_worker.attempt_folders import Folders
 from forge_worker.runners.process.runner import ProcessRunner
 from support.client.command import command
 from support.workers.http_bed import http_bed

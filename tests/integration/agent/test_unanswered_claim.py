@@ -13,7 +13,7 @@ from forge_schema.model.worker import Capacity
 from forge_worker.agent.claim_loop import Claims
 from forge_worker.agent.leaving import Leaving
 from forge_worker.agent.registration import WorkerIdentity
-from forge_worker.attempt.attempt import LiveAttempts
+from forge_worker.attempt import LiveAttempts
 from forge_worker.loop import Bell
 from forge_worker.machine.slots import Slots
 from forge_worker.queue.gateway import SqlGateway

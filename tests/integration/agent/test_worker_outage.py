@@ -12,6 +12,7 @@ from forge_schema.database.pool import Database, DatabaseUnreachable
 from forge_schema.model.lease import End, Ended, Fence
 from forge_schema.model.spec import Resources
 from forge_schema.model.states import Phase, Reason, Standing, WorkerStatus
+from forge_worker.agent import crashes
 from forge_worker.agent.agent import Agent
 from forge_worker.agent.outbox import FILE, Outbox, Spool, left_in
 from forge_worker.agent.registration import NotWaited, until_answered
@@ -29,7 +30,6 @@ from forge_worker.runners.choice import Runners
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import Exit
 from forge_worker.settings.settings import WorkerSettings
-from forge_worker.startup import crashes
 from structlog.testing import capture_logs
 from support.database.crashing_server import CrashingServer, bed_on, crashing_server
 from support.http.http_worker import machine, session

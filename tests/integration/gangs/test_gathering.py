@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_schema.model.states import Phase, Reason
 from forge_schema.model.worker import Speed
-from forge_worker.attempt.attempt import Stopped
+from forge_worker.attempt import Stopped
 from forge_worker.gang import gathering, preflight
 from forge_worker.gang.address import GangPolicy, listening
 from forge_worker.gang.gathering import GangIncomplete, Gatherer
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from forge_schema.model.lease import Gathering
-    from forge_worker.attempt.attempt import LiveAttempt
+    from forge_worker.attempt import LiveAttempt
     from forge_worker.gang.address import Network
     from pydantic import JsonValue
     from support.queue.rig import Rig

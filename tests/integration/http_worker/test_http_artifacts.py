@@ -20,7 +20,7 @@ from forge_schema.http_client import tls_context
 from forge_schema.model.attempt_records import ArtifactRecord, StoredArtifacts
 from forge_schema.model.states import Role
 from forge_schema.storage import ObjectTooLarge, Store, open_store
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.job_io.artifacts import ArtifactKeeper
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.session import ServerRefused

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from forge_worker.attempt.attempt import LiveAttempt
+    from forge_worker.attempt import LiveAttempt
     from support.queue.rig import Rig, Worker
 
 

@@ -13,7 +13,7 @@ import stamina
 from forge_schema.http_client import tls_context
 from forge_schema.storage import KeyInvalid, ObjectMissing, Store, StoreUnreachable, open_store
 from forge_schema.storage.store import StoreError
-from forge_worker.attempt.attempt import LiveAttempt, Stopped
+from forge_worker.attempt import LiveAttempt, Stopped
 from forge_worker.circuit_breaker import ServerUnreachable
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.store import HttpObjects, HttpStore, LeaseLost

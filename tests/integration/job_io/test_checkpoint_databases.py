@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import IO, Any, BinaryIO
 
-    from forge_worker.attempt.attempt import LiveAttempt
+    from forge_worker.attempt import LiveAttempt
 
 LIMIT_MB = 100
 LONG_AGO = 1_000_000_000

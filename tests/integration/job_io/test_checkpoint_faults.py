@@ -25,7 +25,7 @@ from support.workers.attempts import Desk, desk
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from forge_worker.attempt.attempt import LiveAttempt
+    from forge_worker.attempt import LiveAttempt
 
 LIMIT_MB = 10
 TESTS = Path(__file__).parents[2]

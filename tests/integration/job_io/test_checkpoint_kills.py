@@ -21,7 +21,7 @@ from support.workers.attempts import Desk, desk
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from forge_worker.attempt.attempt import LiveAttempt
+    from forge_worker.attempt import LiveAttempt
     from support.workers.worker import Bed
 
 LIMIT_MB = 10

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.storage import StoreError, StoreUnreachable
-from forge_worker.attempt.attempt import LiveAttempt, Stopped
+from forge_worker.attempt import LiveAttempt, Stopped
 from forge_worker.files import copies
 from forge_worker.files.safe_files import opened
 from forge_worker.job_io import checkpoints

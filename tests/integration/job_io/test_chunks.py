@@ -15,8 +15,8 @@ import pytest
 from forge_schema.model.lease import Grant
 from forge_schema.storage import StoreUnreachable
 from forge_schema.storage.manifest import sha256
-from forge_worker.attempt.attempt import LiveAttempt
-from forge_worker.attempt.folders import Folders
+from forge_worker.attempt import LiveAttempt
+from forge_worker.attempt_folders import Folders
 from forge_worker.files.safe_files import weight
 from forge_worker.job_io.checkpoints import CheckpointSync
 from pydantic import TypeAdapter

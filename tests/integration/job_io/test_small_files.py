@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from forge_worker.attempt.attempt import LiveAttempt
+    from forge_worker.attempt import LiveAttempt
 
 LIMIT_MB = 10
 COUNT, BYTES, IN_A_PACK = 100, 5000, 20

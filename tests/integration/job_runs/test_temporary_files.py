@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.spec import Resources
-from forge_worker.attempt import folders
-from forge_worker.attempt.folders import forget_path, short_path
+from forge_worker import attempt_folders
+from forge_worker.attempt_folders import forget_path, short_path
 from forge_worker.runners.owners import JobUser
 from forge_worker.runners.process.runner import ProcessRunner
 from support.services import require
@@ -54,7 +54,7 @@ def test_process_has_a_folder_for_temporary_files_that_goes_with_it(process: Bed
     process.succeeds(job)
     short, whole = map(Path, process.log(job).decode().split())
     assert whole.is_relative_to(worker.folder / "jobs")
-    assert len(str(short)) <= folders.LONGEST
+    assert len(str(short)) <= attempt_folders.LONGEST
     following = process.script("print('next')")
     process.succeeds(following)
     worker.leave()

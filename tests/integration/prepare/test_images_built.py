@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.states import Reason
-from forge_worker.attempt.attempt import Stop, Stopped
+from forge_worker.attempt import Stop, Stopped
 from forge_worker.prepare.images import _key
 from forge_worker.runners.images import own_images
 from forge_worker.runners.images.building import BuildFailed

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.states import Reason
-from forge_worker.attempt.attempt import Stop, Stopped
+from forge_worker.attempt import Stop, Stopped
 from forge_worker.runners.images.image import ensure_image
 from forge_worker.runners.images.reference import ImageRefused
 from forge_worker.runners.runner import ImageMissing, StartFailed

@@ -19,7 +19,7 @@ from forge_schema.queue.inputs import InputUnknown
 from forge_schema.queue.own_leases import OwnLease
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.manifest import CHUNK_BYTES, Extent
-from forge_worker.attempt.attempt import LiveAttempt, Stopped
+from forge_worker.attempt import LiveAttempt, Stopped
 from forge_worker.prepare.cache import LruFolders
 from forge_worker.prepare.inputs.cache import InputCache
 from forge_worker.prepare.inputs.source import InputListing, InputUnusable, RemoteFile

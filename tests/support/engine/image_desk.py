@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from docker import DockerClient
     from forge_schema.storage import Progress
-    from forge_worker.attempt.attempt import LiveAttempt
+    from forge_worker.attempt import LiveAttempt
 
 ROOMY = 1 << 40
 

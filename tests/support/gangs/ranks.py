@@ -15,7 +15,7 @@ from support.workers.attempts import CountingStore, attempt_of, some_grant
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_worker.attempt.attempt import LiveAttempt
+    from forge_worker.attempt import LiveAttempt
     from support.queue.rig import Rig
 
 LIMIT_MB = 10

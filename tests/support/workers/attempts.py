@@ -14,8 +14,8 @@ from forge_schema.model.lease import Grant
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.worker import Capacity, Machine
 from forge_schema.storage.file_store import FileStore
-from forge_worker.attempt.attempt import LiveAttempt
-from forge_worker.attempt.folders import Folders
+from forge_worker.attempt import LiveAttempt
+from forge_worker.attempt_folders import Folders
 from forge_worker.job_runs.job_state import record_of
 from forge_worker.machine.slots import MachineSlot
 from forge_worker.queue.gateway import SqlGateway

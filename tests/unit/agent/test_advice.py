@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forge_schema.ending import DETAIL_LENGTH
 from forge_schema.model.errors import ForgeError
-from forge_worker.attempt.attempt import with_advice
+from forge_worker.attempt import with_advice
 
 
 def test_the_hint_follows_and_is_kept_whatever_the_message() -> None:

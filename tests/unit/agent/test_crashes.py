@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.startup import crashes
-from forge_worker.startup.crashes import KILLED, counted, summary
+from forge_worker.agent import crashes
+from forge_worker.agent.crashes import KILLED, counted, summary
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_worker.startup.crashes import Crashes
+    from forge_worker.agent.crashes import Crashes
 
 
 class Killed(BaseException):

@@ -9,7 +9,7 @@ from forge_schema.model.worker import Capacity
 from forge_worker.agent.claim_loop import Claims
 from forge_worker.agent.leaving import Leaving, Shutdown
 from forge_worker.agent.registration import WorkerIdentity
-from forge_worker.attempt.attempt import LiveAttempts
+from forge_worker.attempt import LiveAttempts
 from forge_worker.loop import Bell
 from forge_worker.machine.gate import Gate
 from forge_worker.machine.slots import Slots

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.attempt.attempt import Stopped
+from forge_worker.attempt import Stopped
 from forge_worker.files.safe_files import PIECE, copy, weight
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from support.workers.attempts import CountingStore, attempt_of, some_grant
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_worker.attempt.attempt import LiveAttempt
+    from forge_worker.attempt import LiveAttempt
 
 # Space is given back in whole blocks.
 SECTOR = 64 << 10

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
-from forge_worker.attempt.attempt import LiveAttempt
-from forge_worker.job_io.metrics import LINE_BYTES, MetricsTail, parse, progress_of
+from forge_worker.attempt import LiveAttempt
+from forge_worker.job_io.metrics_file import LINE_BYTES, parse, progress_of
+from forge_worker.job_io.metrics_tail import MetricsTail
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.workers.attempts import MetricsQueue, attempt_of, some_grant

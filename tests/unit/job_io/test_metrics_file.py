@@ -7,8 +7,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_worker.attempt.attempt import LiveAttempt
-from forge_worker.job_io.metrics import LINE_BYTES, MetricsTail, metrics_file
+from forge_worker.attempt import LiveAttempt
+from forge_worker.job_io import metrics_file
+from forge_worker.job_io.metrics_file import LINE_BYTES
+from forge_worker.job_io.metrics_tail import MetricsTail
 from support.workers.attempts import MetricsQueue, attempt_of, some_grant
 
 if TYPE_CHECKING:

@@ -9,12 +9,11 @@ import pytest
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import Reason, Standing
-from forge_worker.attempt.attempt import Stop
+from forge_worker.attempt import Stop
 from forge_worker.circuit_breaker import CircuitOpen
 from forge_worker.clock import opening
-from forge_worker.job_io.metrics import MetricsTail, Settling
-from forge_worker.job_io.metrics import sender as metrics_sender
-from forge_worker.job_io.metrics import tail as metrics_tail
+from forge_worker.job_io import metrics_sender, metrics_tail
+from forge_worker.job_io.metrics_tail import MetricsTail, Settling
 from support.workers.attempts import MetricsQueue, attempt_of, some_grant
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from forge_schema.model.attempt_records import MetricLines, MetricRecord
-    from forge_worker.attempt.attempt import LiveAttempt
+    from forge_worker.attempt import LiveAttempt
 
 
 class TooLarge(ForgeError):

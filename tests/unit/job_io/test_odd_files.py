@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.attempt.folders import JUNIT_FILE, RESULT_FILE
+from forge_worker.attempt_folders import JUNIT_FILE, RESULT_FILE
 from forge_worker.job_io.occasions import Commits
 from forge_worker.job_io.results import ResultFiles
 from support.workers.attempts import attempt_of, some_grant

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_schema import zstd
 from forge_schema.storage.store import StoreUnreachable
-from forge_worker.attempt.attempt import Redactor
+from forge_worker.attempt import Redactor
 from forge_worker.job_io import logs
 from forge_worker.job_io.logs import LogShipper
 from hypothesis import given
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from forge_schema.model.attempt_records import LogChunkRecord
     from forge_schema.model.lease import Fence
-    from forge_worker.attempt.attempt import LiveAttempt
+    from forge_worker.attempt import LiveAttempt
 
 KEY = "-----BEGIN KEY-----\nabcdefghijkl\n  mnopqrstuvwx\nend\n"
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.files.formats.records import RECORD_BYTES, SUM, masked
-from forge_worker.job_io.metrics import MetricsTail
+from forge_worker.job_io.metrics_tail import MetricsTail
 from forge_worker.job_io.tensorboard import MOST_FILES, scalars
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.states import Reason, Standing
-from forge_worker.attempt.attempt import LiveAttempt, Stop, Stopped
-from forge_worker.attempt.folders import Folders
+from forge_worker.attempt import LiveAttempt, Stop, Stopped
+from forge_worker.attempt_folders import Folders
 from structlog.testing import capture_logs
 from support.workers.attempts import attempt_of, some_grant
 

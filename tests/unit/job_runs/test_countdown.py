@@ -10,7 +10,7 @@ import pytest
 from forge_schema.model.states import Phase, Reason
 from forge_worker.agent.leases import LeaseWatchdog
 from forge_worker.agent.registration import WorkerIdentity
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.loop import Bell
 from support.workers.attempts import attempt_of, some_grant
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from forge_schema.model.lease import Fence, Usage
 from forge_schema.model.states import Phase, Reason
-from forge_worker.attempt.attempt import Redactor
+from forge_worker.attempt import Redactor
 from forge_worker.job_runs import job_run
 from forge_worker.job_runs.job_run import _end_by_itself, _store_small
 from forge_worker.runners.runner import Exit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.attempt.attempt import Redactor
+from forge_worker.attempt import Redactor
 from forge_worker.job_runs.last_words import BYTES, LINES, WIDTH, last_words
 from forge_worker.prepare.pip_install import INSTALLED
 from forge_worker.runners.runner import Exit

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.storage import KeyInvalid, ObjectMissing, StoreUnreachable
-from forge_worker.attempt.attempt import LiveAttempt, Stopped
+from forge_worker.attempt import LiveAttempt, Stopped
 from forge_worker.job_runs.parts import Patience
 from support.workers.attempts import attempt_of, some_grant
 

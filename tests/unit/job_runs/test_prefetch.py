@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from forge_schema.model.states import Phase
-from forge_worker.attempt.attempt import LiveAttempt, Stopped
+from forge_worker.attempt import LiveAttempt, Stopped
 from forge_worker.files.copies import DiskFull
 from forge_worker.job_runs import preparation
 from forge_worker.job_runs.preparation import Prefetch

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.states import Reason
-from forge_worker.attempt.attempt import Stop
-from forge_worker.attempt.folders import BYTES, Cursors
+from forge_worker.attempt import Stop
+from forge_worker.attempt_folders import BYTES, Cursors
 from forge_worker.clock import this_boot
 from forge_worker.job_runs import job_state
 from forge_worker.machine.slots import MachineSlot
@@ -19,7 +19,7 @@ from support.workers.attempts import attempt_of, some_grant
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_worker.attempt.attempt import LiveAttempt
+    from forge_worker.attempt import LiveAttempt
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import select
 from typing import TYPE_CHECKING
 
 from forge_schema.model.states import Reason
-from forge_worker.attempt.attempt import Stop
+from forge_worker.attempt import Stop
 from support.workers.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
-from forge_worker.attempt import attempt as attempts
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker import attempt as attempts
+from forge_worker.attempt import LiveAttempt
 from forge_worker.job_io import usage
 from forge_worker.job_io.usage import Sampler
 from forge_worker.machine.gpu_health import GpuLook, GpuMeter

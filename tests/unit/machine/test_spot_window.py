@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.states import Reason
-from forge_worker.attempt.attempt import LiveAttempt, Stop
+from forge_worker.attempt import LiveAttempt, Stop
 from forge_worker.clock import Window
 from support.workers.attempts import attempt_of, some_grant
 

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.attempt.attempt import Stopped
+from forge_worker.attempt import Stopped
 from forge_worker.prepare.cache import LOCK_FILES, LruFolders
 from support.workers.attempts import attempt_of, some_grant
 

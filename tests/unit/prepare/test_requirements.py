@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.attempt.attempt import Stopped
+from forge_worker.attempt import Stopped
 from forge_worker.prepare.provisions import ProvisionFailed
 from forge_worker.prepare.requirements import Requirements, read
 

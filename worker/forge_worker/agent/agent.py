@@ -21,7 +21,7 @@ from forge_worker.agent.registration import (
     until_answered,
 )
 from forge_worker.agent.state_file import StateKeeper
-from forge_worker.attempt.attempt import LiveAttempt, LiveAttempts
+from forge_worker.attempt import LiveAttempt, LiveAttempts
 from forge_worker.circuit_breaker import Refusals
 from forge_worker.gang.address import gang_policy
 from forge_worker.job_io.usage import Sampler

@@ -11,7 +11,7 @@ from forge_schema.model.quantities import duration_text
 from forge_worker.agent.claim_loop import Claims
 from forge_worker.agent.leaving import Leaving
 from forge_worker.agent.outbox import Outbox
-from forge_worker.attempt.attempt import LiveAttempts
+from forge_worker.attempt import LiveAttempts
 from forge_worker.loop import Loop
 from forge_worker.machine.watched import Condition
 from forge_worker.settings.sections import program_line

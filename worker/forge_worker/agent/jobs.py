@@ -17,8 +17,8 @@ from forge_schema.model.states import Reason
 from forge_worker.agent.claim_loop import Claims, Granted
 from forge_worker.agent.leaving import Leaving
 from forge_worker.agent.outbox import Outbox
-from forge_worker.attempt.attempt import LiveAttempt, LiveAttempts
-from forge_worker.attempt.folders import Folders
+from forge_worker.attempt import LiveAttempt, LiveAttempts
+from forge_worker.attempt_folders import Folders
 from forge_worker.job_runs import job_run
 from forge_worker.job_runs.job_environment import container_name
 from forge_worker.job_runs.leftovers import Adopted

@@ -18,7 +18,7 @@ from forge_schema.queue.registry import NameInUse
 from forge_worker.agent.leaving import Leaving
 from forge_worker.agent.outbox import Outbox
 from forge_worker.agent.registration import Registration, WorkerIdentity
-from forge_worker.attempt.attempt import LiveAttempt, LiveAttempts, Stop
+from forge_worker.attempt import LiveAttempt, LiveAttempts, Stop
 from forge_worker.clock import seconds
 from forge_worker.loop import Bell, Loop
 from forge_worker.machine.watched import Condition

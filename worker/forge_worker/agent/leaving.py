@@ -11,7 +11,7 @@ from forge_schema.queue.registry import NameInUse
 
 from forge_worker.agent.claim_loop import Claims
 from forge_worker.agent.outbox import Outbox
-from forge_worker.attempt.attempt import LiveAttempt, LiveAttempts, Stop
+from forge_worker.attempt import LiveAttempt, LiveAttempts, Stop
 from forge_worker.clock import Window, earlier, opening, seconds
 from forge_worker.loop import Bell, Loop
 from forge_worker.machine.watched import UNSAFE, Condition

@@ -27,7 +27,7 @@ from forge_schema.model.lease import End, Ended, Fence, Usage
 from forge_schema.model.states import Reason
 
 from forge_worker.agent.claim_loop import Claims, EndNotTaken, Granted
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.clock import seconds
 from forge_worker.files.small_files import sync_folder
 from forge_worker.job_runs.parts import Patience

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from forge_worker.agent.claim_loop import Claims
-from forge_worker.attempt.attempt import LiveAttempt, LiveAttempts
+from forge_worker.attempt import LiveAttempt, LiveAttempts
 from forge_worker.circuit_breaker import Refusals
 from forge_worker.files.small_files import write_atomically
 from forge_worker.loop import Loop

@@ -269,7 +269,7 @@ def _service(place: WorkerPlace, wheel: bytes, *, fresh: bool) -> None:
     _make_user(place)
     with zipfile.ZipFile(BytesIO(wheel)) as packed:
         for name in ("forge-worker.service", "forge-metadata.service"):
-            unit = packed.read(f"forge_worker/startup/{name}").decode()
+            unit = packed.read(f"forge_worker/commands/{name}").decode()
             if not _group("docker"):
                 unit = unit.replace("SupplementaryGroups=docker\n", "")
             (UNITS / name).write_text(unit, encoding="utf-8")

@@ -15,9 +15,9 @@ from forge_schema.model.quantities import size_text
 from forge_schema.model.states import Reason
 
 from forge_worker import worker_folder
-from forge_worker.agent import outbox, state_file
+from forge_worker.agent import crashes, outbox, state_file
 from forge_worker.agent.outbox import Outbox
-from forge_worker.attempt.folders import Folders
+from forge_worker.attempt_folders import Folders
 from forge_worker.connect import connect
 from forge_worker.files.safe_files import remove_tree, weight
 from forge_worker.job_runs import job_state, leftovers
@@ -28,7 +28,6 @@ from forge_worker.runners.process.confinement import confinement_of
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import Runner
 from forge_worker.settings.settings import WorkerSettings
-from forge_worker.startup import crashes
 from forge_worker.worker_folder import ID_FILE, QUEUE_FILE
 
 # What a worker keeps besides its jobs, and what is lost with it.

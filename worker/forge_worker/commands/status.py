@@ -11,9 +11,9 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 from forge_schema.queue.own_leases import OwnLeases
 
-from forge_worker.agent import outbox, state_file
+from forge_worker.agent import crashes, outbox, state_file
 from forge_worker.agent.state_file import queue_words
-from forge_worker.attempt.folders import Folders
+from forge_worker.attempt_folders import Folders
 from forge_worker.commands.doctor import lacking
 from forge_worker.connect import connect
 from forge_worker.devices.inventory import Inventory
@@ -23,7 +23,6 @@ from forge_worker.queue.http.session import LeaseUnknown
 from forge_worker.runners.docker.engine import engine_answers
 from forge_worker.runners.process.confinement import WANTED, parents
 from forge_worker.settings.settings import WorkerSettings
-from forge_worker.startup import crashes
 from forge_worker.worker_folder import holder
 
 CPU_LOOK_S = 0.5

@@ -11,7 +11,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Gathering, Member
 from forge_schema.model.quantities import duration_text
 
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.clock import seconds
 from forge_worker.gang.address import LOOPBACK, GangPolicy, ProgramPort, listening
 from forge_worker.gang.members import Gang, Peer, RankPace, peer_of

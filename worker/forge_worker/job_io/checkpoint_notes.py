@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.attempt.attempt import LiveAttempt, with_advice
+from forge_worker.attempt import LiveAttempt, with_advice
 
 # Failures in a row before a message: a single one that a retry repairs is not reported.
 FAILURES = 2

@@ -18,7 +18,7 @@ from forge_schema.model.stored import WORK
 from forge_schema.storage import ObjectTooLarge
 from forge_schema.storage.manifest import CHUNK_BYTES, Entry, Manifest
 
-from forge_worker.attempt.attempt import LiveAttempt, Stop, Stopped, with_advice
+from forge_worker.attempt import LiveAttempt, Stop, Stopped, with_advice
 from forge_worker.files.copies import Copies, DiskFull, FileChanged, check_size
 from forge_worker.files.formats.folders import YOUNG_NS, whole
 from forge_worker.files.groups import fleeting

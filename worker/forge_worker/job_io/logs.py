@@ -11,7 +11,7 @@ from typing import BinaryIO
 from forge_schema.model.attempt_records import LogChunkRecord
 from forge_schema.zstd import compress
 
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects

@@ -15,7 +15,7 @@ from forge_schema.model.reading import LARGEST
 from forge_schema.model.spec import JobSpec
 from forge_schema.queue.thinning import MOST
 
-from forge_worker.attempt.attempt import LiveAttempt, Stopped
+from forge_worker.attempt import LiveAttempt, Stopped
 from forge_worker.clock import seconds
 from forge_worker.files.safe_files import odd_kind, opened, status_in
 from forge_worker.loop import Loop

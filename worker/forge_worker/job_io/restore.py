@@ -14,7 +14,7 @@ from forge_schema.model.stored import checkpoint_name, passed_over_text
 from forge_schema.storage import ObjectMissing
 from forge_schema.storage.manifest import CheckpointUnsound, Entry, Manifest, joined
 
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.files.formats.folders import unfinished
 from forge_worker.files.safe_files import Listing, entered, remove_tree
 from forge_worker.files.saved_files import FilesSeen, Targets

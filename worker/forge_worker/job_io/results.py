@@ -18,8 +18,8 @@ from forge_schema.model.quantities import counted, size_text
 from forge_schema.model.states import JobKind
 from pydantic import TypeAdapter, ValidationError
 
-from forge_worker.attempt.attempt import LiveAttempt
-from forge_worker.attempt.folders import JUNIT_FILE, RESULT_FILE
+from forge_worker.attempt import LiveAttempt
+from forge_worker.attempt_folders import JUNIT_FILE, RESULT_FILE
 from forge_worker.files.safe_files import odd_kind, opened
 from forge_worker.job_io.junit import read_report
 from forge_worker.queue.gateway import Gateway

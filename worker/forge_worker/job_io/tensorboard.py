@@ -13,7 +13,7 @@ from struct import unpack
 
 from forge_schema.model.results import PROGRESS
 
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.files.formats.records import BrokenFile, records
 from forge_worker.files.safe_files import Parts, opened, walk
 

@@ -14,7 +14,7 @@ from forge_schema.model.attempt_records import Sample, Samples
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Usage
 
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.files.small_files import write_atomically
 from forge_worker.loop import Loop
 from forge_worker.machine.gpu_health import GpuLook, GpuMeter

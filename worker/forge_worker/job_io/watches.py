@@ -17,8 +17,8 @@ from forge_schema.model.quantities import MIB, duration_text, size_text
 from forge_schema.model.spec import Stall
 from forge_schema.model.states import Reason
 
-from forge_worker.attempt.attempt import LiveAttempt, Stop
-from forge_worker.job_io.metrics import MetricsFile, parse, progress_of, step_of
+from forge_worker.attempt import LiveAttempt, Stop
+from forge_worker.job_io.metrics_file import MetricsFile, parse, progress_of, step_of
 from forge_worker.job_io.usage import AttemptUsage
 from forge_worker.loop import Loop
 

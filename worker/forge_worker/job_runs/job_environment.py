@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.machine.slots import MachineSlot
 from forge_worker.runners.runner import FOLDER_LABEL, QUEUE_LABEL, WORKER_LABEL, Runner, RunSpec
 

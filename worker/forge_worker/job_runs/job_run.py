@@ -13,7 +13,7 @@ from forge_schema.queue.inputs import CheckpointUnknown
 from forge_schema.storage.manifest import CheckpointUnsound
 from forge_schema.storage.store import StoreError
 
-from forge_worker.attempt.attempt import LiveAttempt, Stop, Stopped, with_advice
+from forge_worker.attempt import LiveAttempt, Stop, Stopped, with_advice
 from forge_worker.files.copies import DiskFull
 from forge_worker.files.placing import PlaceTaken
 from forge_worker.gang.preflight import PreflightFailed

@@ -12,8 +12,8 @@ from uuid import UUID
 from forge_schema.model.lease import Grant
 from forge_schema.model.states import Reason
 
-from forge_worker.attempt.attempt import LiveAttempt, Stop
-from forge_worker.attempt.folders import BYTES, MODE, Folders
+from forge_worker.attempt import LiveAttempt, Stop
+from forge_worker.attempt_folders import BYTES, MODE, Folders
 from forge_worker.clock import this_boot
 from forge_worker.files.small_files import write_atomically
 from forge_worker.machine.slots import MachineSlot

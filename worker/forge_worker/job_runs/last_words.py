@@ -14,7 +14,7 @@ from typing import Any
 
 from forge_schema.model.lease import NAMES_RANK
 
-from forge_worker.attempt.attempt import Redactor
+from forge_worker.attempt import Redactor
 from forge_worker.files.safe_files import opened
 from forge_worker.prepare.pip_install import INSTALLED
 from forge_worker.runners.runner import SIGNAL_BASE, Exit

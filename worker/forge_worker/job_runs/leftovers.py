@@ -16,8 +16,8 @@ from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Reason, Standing, WorkerStatus
 
 from forge_worker import worker_folder
-from forge_worker.attempt.attempt import LiveAttempt
-from forge_worker.attempt.folders import Folders
+from forge_worker.attempt import LiveAttempt
+from forge_worker.attempt_folders import Folders
 from forge_worker.clock import seconds, this_boot
 from forge_worker.job_runs import job_state
 from forge_worker.job_runs.job_environment import PREEMPT_FILE

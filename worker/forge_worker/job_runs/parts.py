@@ -22,14 +22,14 @@ from forge_schema.storage import (
     StoreUrlInvalid,
 )
 
-from forge_worker.attempt.attempt import LiveAttempt, Stop
+from forge_worker.attempt import LiveAttempt, Stop
 from forge_worker.clock import seconds
 from forge_worker.gang.gathering import Gatherer
 from forge_worker.gang.members import pace_of
 from forge_worker.job_io.artifacts import ArtifactKeeper
 from forge_worker.job_io.checkpoints import CheckpointSync
 from forge_worker.job_io.logs import LogShipper
-from forge_worker.job_io.metrics import MetricsTail, Settling
+from forge_worker.job_io.metrics_tail import MetricsTail, Settling
 from forge_worker.job_io.occasions import CheckpointRequest
 from forge_worker.job_io.results import ResultFiles
 from forge_worker.job_io.watches import DiskWatch

@@ -19,8 +19,8 @@ from forge_schema.model.lease import Grant
 from forge_schema.model.quantities import size_text
 from forge_schema.model.states import Launcher, Phase
 
-from forge_worker.attempt.attempt import LiveAttempt, Stopped
-from forge_worker.attempt.folders import Folders
+from forge_worker.attempt import LiveAttempt, Stopped
+from forge_worker.attempt_folders import Folders
 from forge_worker.files.copies import DiskFull
 from forge_worker.files.safe_files import remove_tree
 from forge_worker.gang.launchers import launched

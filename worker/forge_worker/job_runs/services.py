@@ -14,7 +14,7 @@ from pathlib import Path
 from forge_schema.model.worker import WARM, Speed
 
 from forge_worker import worker_folder
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.gang.address import GangPolicy
 from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.job_environment import Host

@@ -14,7 +14,7 @@ from time import time_ns
 from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import Phase, Reason
 
-from forge_worker.attempt.attempt import Stop
+from forge_worker.attempt import Stop
 from forge_worker.clock import opening, seconds
 from forge_worker.files.kills import kill
 from forge_worker.files.safe_files import touch

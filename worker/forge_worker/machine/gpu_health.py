@@ -14,7 +14,7 @@ import structlog
 from forge_schema.model.states import Reason
 from forge_schema.model.worker import Machine
 
-from forge_worker.attempt.attempt import LiveAttempt, Stop
+from forge_worker.attempt import LiveAttempt, Stop
 from forge_worker.clock import this_boot
 from forge_worker.files.small_files import write_atomically
 from forge_worker.loop import Bell, Loop

@@ -28,8 +28,8 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from time import monotonic
 
-from forge_worker.attempt.attempt import LiveAttempt
-from forge_worker.attempt.folders import Folders
+from forge_worker.attempt import LiveAttempt
+from forge_worker.attempt_folders import Folders
 from forge_worker.files.safe_files import (
     BLOCK,
     Parts,

@@ -11,7 +11,7 @@ import structlog
 from docker import DockerClient
 from forge_schema.storage import ObjectMissing, keys
 
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.files.safe_files import opened, remove_tree
 from forge_worker.prepare.cache import KeyedLock
 from forge_worker.queue.objects import Objects

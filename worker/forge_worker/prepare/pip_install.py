@@ -18,7 +18,7 @@ from forge_schema.model.bundles import uv_variables
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import duration_text
 
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.files.safe_files import remove_tree
 from forge_worker.prepare.pip_program import pip_program
 from forge_worker.prepare.provisions import ProvisionFailed

@@ -14,8 +14,8 @@ from typing import Protocol
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import JobKind
 
-from forge_worker.attempt.attempt import LiveAttempt
-from forge_worker.attempt.folders import JUNIT_FILE, RESULT_FILE
+from forge_worker.attempt import LiveAttempt
+from forge_worker.attempt_folders import JUNIT_FILE, RESULT_FILE
 from forge_worker.files.safe_files import Parts, remove_tree, walk
 from forge_worker.runners.choice import installed_handlers
 from forge_worker.runners.runner import Mount, Runner, RunSpec, StartFailed

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.files.safe_files import remove_tree, walk
 from forge_worker.files.small_files import write_atomically
 from forge_worker.prepare.cache import LruFolders

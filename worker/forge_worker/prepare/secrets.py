@@ -12,7 +12,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import counted, size_text
 from forge_schema.model.spec import ENV_NAME, FOR_ALL, SECRET, owner_mark
 
-from forge_worker.attempt.attempt import LiveAttempt, Redactor
+from forge_worker.attempt import LiveAttempt, Redactor
 from forge_worker.runners.runner import Runner, RunSpec
 
 SHORTEST = 4  # shorter ones would be redacted inside ordinary words

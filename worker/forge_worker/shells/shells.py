@@ -26,7 +26,7 @@ from forge_schema.shell import (
 from pydantic import ValidationError
 
 from forge_worker import worker_folder
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.clock import seconds
 from forge_worker.runners.entry import Entry, NotEntered, find
 from forge_worker.runners.runner import FOLDER_LABEL

@@ -8,9 +8,7 @@ import structlog
 from forge_schema.model.spec import IS_SPOT, NOT_SPOT, SPOT
 
 from forge_worker.loop import Bell, Loop
-from forge_worker.spot.aws import Aws
-from forge_worker.spot.azure import Azure
-from forge_worker.spot.gcp import Gcp
+from forge_worker.spot.clouds import Aws, Azure, Gcp
 from forge_worker.spot.metadata import Metadata, MetadataAbsent
 from forge_worker.spot.notice import Notice, NoticeKind
 

@@ -26,7 +26,7 @@ from forge_schema.model.quantities import counted, size_text
 from forge_schema.storage import StoreUnreachable
 from forge_schema.storage.manifest import CheckpointUnsound, Extent
 
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.clock import this_boot
 from forge_worker.files.safe_files import Parts, entered, walk, weight
 from forge_worker.files.small_files import write_atomically

@@ -19,7 +19,7 @@ from forge_schema.model.spec.inputs import (
     variable,
 )
 
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.prepare.inputs.cache import InputCache
 from forge_worker.prepare.inputs.hub import HubFiles
 from forge_worker.prepare.inputs.source import InputSource, InputUnusable

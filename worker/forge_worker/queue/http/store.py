@@ -34,7 +34,7 @@ from forge_schema.storage.manifest import DIGEST
 from forge_schema.storage.store import landing
 from urllib3 import BaseHTTPResponse
 
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.files.copies import FileChanged
 from forge_worker.queue.http.session import LeaseUnknown, ServerRefused, Session
 from forge_worker.queue.http.signed_requests import SignedRequests

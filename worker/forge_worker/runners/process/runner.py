@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import psutil
 
-from forge_worker.attempt.folders import short_path
+from forge_worker.attempt_folders import short_path
 from forge_worker.runners.owners import user_name
 from forge_worker.runners.process.child import Order
 from forge_worker.runners.process.confinement import CpuTable, confinement_of, parents

@@ -9,9 +9,9 @@ from forge_schema.model.attempt_records import ROWS, MetricLines, MetricRecord
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import size_text
 
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt import LiveAttempt
 from forge_worker.circuit_breaker import CircuitOpen
-from forge_worker.job_io.metrics.metrics_file import (
+from forge_worker.job_io.metrics_file import (
     LINE_BYTES,
     Line,
     measured,

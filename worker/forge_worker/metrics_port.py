@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from forge_worker.agent.agent import Agent
 from forge_worker.connect import WorkerTransport
-from forge_worker.monitor.meters import AgentMeters, metered_gateway, metered_objects
+from forge_worker.meters import AgentMeters, metered_gateway, metered_objects
 
 MIB = 1 << 20
 # From the agent's key to the metric's name, its help, and the factor from the agent's unit.

@@ -12,11 +12,11 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import counted, duration_text
 from forge_schema.model.states import Phase
 
-from forge_worker.attempt.attempt import LiveAttempt, Stop
+from forge_worker.attempt import LiveAttempt, Stop
 from forge_worker.clock import seconds
 from forge_worker.files.safe_files import odd_kind
-from forge_worker.job_io.metrics.metrics_file import Block, Line, MetricsFile, Position
-from forge_worker.job_io.metrics.sender import MetricComplaints, MetricSender
+from forge_worker.job_io.metrics_file import Block, Line, MetricsFile, Position
+from forge_worker.job_io.metrics_sender import MetricComplaints, MetricSender
 from forge_worker.job_io.tensorboard import BATCH, EventFiles
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway

@@ -18,7 +18,7 @@ from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import Phase, Reason, Standing
 from forge_schema.storage import keys
 
-from forge_worker.attempt.folders import Cursors, Folders
+from forge_worker.attempt_folders import Cursors, Folders
 from forge_worker.clock import Window, earlier, seconds
 from forge_worker.files.safe_files import weight
 from forge_worker.files.saved_files import SavedFiles, saved_files

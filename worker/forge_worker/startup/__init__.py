@@ -1,1 +1,0 @@
-"""Steps before an agent may work: locks, ownership, repair."""
