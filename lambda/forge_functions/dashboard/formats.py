@@ -6,7 +6,6 @@ from decimal import Decimal
 from math import isfinite
 
 from forge_schema.model.quantities import DAY, HOUR, MINUTE, duration_parts, size_text
-from forge_schema.model.reading import happened
 from forge_schema.model.states import in_words, reason_in_words
 from forge_schema.model.worker import speed_text
 from markupsafe import Markup
@@ -162,7 +161,6 @@ FILTERS = {
     "moment": moment,
     "roughly": roughly,
     "exact": exact,
-    "happened": happened,
     "word": in_words,
     "reason": reason,
 }

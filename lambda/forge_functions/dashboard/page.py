@@ -182,13 +182,17 @@ def _part(template: Template, part: str, given: Mapping[str, object]) -> str:
 
 
 @pass_context
-def _live(context: Context, part: str, *, slowly: bool = False) -> Markup:
-    """Return the attributes of the element around a block that refreshes itself."""
+def _live(context: Context, part: str, *, slowly: bool = False, rests_s: int = 0) -> Markup:
+    """Return the attributes of the element around a block that refreshes itself.
+
+    It rests for `rests_s` seconds after each time.
+    """
     where = _query(context, **{PART: part})
-    event = "refresh-slowly" if slowly else "refresh"
-    return Markup(
-        'id="{}" hx-get="{}" hx-trigger="{} from:body" hx-swap="innerHTML" data-live'
-    ).format(part, where, event)
+    event = f"{'refresh-slowly' if slowly else 'refresh'} from:body"
+    event += f" throttle:{rests_s}s" if rests_s else ""
+    return Markup('id="{}" hx-get="{}" hx-trigger="{}" hx-swap="innerHTML" data-live').format(
+        part, where, event
+    )
 
 
 @pass_context

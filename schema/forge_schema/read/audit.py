@@ -245,3 +245,20 @@ def _page(rows: list[Row], before: AuditPlace, count: int) -> Page:
             acts, AuditPlace(rows[0]["reached"], rows[0]["reached_job"]), rows[0]["reached_at"]
         )
     return Page(acts, None)
+
+
+def names_of(database: Database, acts: Iterable[Row]) -> dict[tuple[str, str], str]:
+    """Return the owners of the keys, and the names of the workers and jobs, that actions name.
+
+    Their keys are words as in actors, `("worker", "7")`.
+    """
+    listed = list(acts)
+    actors = [act["actor"].partition(":") for act in listed]
+    keys = {name for kind, _, name in actors if kind == "key"}
+    keys |= {str(act["detail"]["key"]) for act in listed if "key" in (act["detail"] or {})}
+    workers = {act["worker_id"] for act in listed if act.get("worker_id")}
+    workers |= {int(name) for kind, _, name in actors if kind == "worker" and name.isdecimal()}
+    jobs = {act["job_id"] for act in listed if act.get("job_id")}
+    params = {"keys": sorted(keys), "workers": sorted(workers), "jobs": sorted(jobs)}
+    rows = database.rows("trail_names", again=True, **params)
+    return {(row["kind"], row["id"]): row["name"] for row in rows}

@@ -322,7 +322,7 @@ def test_acts_on_one_job_lead_back_to_it(api: Api, ann: Guest) -> None:
         assert ann.act(f"/jobs/{job}/preempt").headers["location"] == f"/jobs/{job}"
     assert rig.actions(job).count("asked to preempt") == 1
     rig.queue.report(grant.fence, Phase.RUNNING, replaced_by=uuid4())
-    assert "was replaced; the job ran on</td>" in ann.page(f"/jobs/{job}")
+    assert "was replaced; the job ran on</th>" in ann.page(f"/jobs/{job}")
     rig.finish(grant, Reason.EXIT_CODE, exit_code=139)
     failed = ann.page(f"/jobs/{job}")
     assert failed.count("exit code 139") == 2
@@ -348,7 +348,7 @@ def test_tags_and_the_note_are_changed_on_the_page_and_shown_in_the_list(
     page = ann.page(place)
     assert f"first\n{html.escape(EVIL)}" in page
     assert 'href="/jobs?q=tag%3Apaper"' in page
-    assert "no longer tagged v1" in page
+    assert "No longer tagged v1" in page
     assert ann.act(f"{place}/annotate", add="a:b").status_code == 422
     refused = ann.act(f"{place}/annotate", archived="true")
     assert (refused.status_code, "has not ended" in refused.text) == (409, True)

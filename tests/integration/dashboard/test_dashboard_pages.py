@@ -199,6 +199,13 @@ def test_the_queues_count_the_gpus_of_all_machines_of_a_job(api: Api) -> None:
     assert (queue["waiting"], queue["waiting_gpus"]) == (2, 12)
     guest = Guest(api).login("root", Role.ADMIN)
     assert "· 4 machines" in guest.page("/queues")
+    api.rig.clock.advance(300)
+    past = guest.page("/queues?part=history&over=6h&queue=default")
+    assert "Jobs waiting and running" in past
+    # Both waited for all of the last whole step.
+    assert '<td class="num">2</td>' in past
+    assert "Nothing waited or ran" in guest.page("/queues?part=history&queue=other")
+    assert guest.http.get("/queues?over=1y").status_code == 422
     guest.close()
 
 

@@ -57,14 +57,16 @@ def test_a_worker_shows_its_devices_jobs_attempts_and_events(api: Api, admin: Re
     api.rig.clock.advance(60)
     api.rig.tick.run()
     assert worker.claim_one().fence.job_id == job_id
-    page = admin.page(f"/workers/{worker.id}")
+    page = admin.page(f"/workers/{worker.id}?over=6h")
     for text in (
+        "GPUs in use and idle",
+        '<th scope="col" class="num">Jobs running</th>',
         "NVIDIA H100",
         "GPU-1",
         "79.6 GiB",
         f'href="/jobs/{job_id}"',
         "exit code 3",
-        "registered",
+        "Worker connected",
         "bobs",
         "cpu 400 GFLOPS, cuda 495 TFLOPS",
     ):
@@ -75,7 +77,7 @@ def test_a_worker_shows_its_devices_jobs_attempts_and_events(api: Api, admin: Re
         assert "another owner" in page
         assert "bobs" not in page
         assert "/jobs/" not in page.replace('href="/jobs"', "")
-        assert "registered" not in page
+        assert "Worker connected" not in page
         assert "/drain" not in page
         refused = viewer.post(f"/workers/{worker.id}/drain", shown="/queues")
         assert refused.status_code == 403
@@ -198,10 +200,15 @@ def test_the_page_of_a_removed_worker_shows_what_it_did(api: Api, admin: Reader)
     for page in (f"/jobs/{job_id}", "/jobs"):
         assert f'href="{here}">spot-1<' in admin.page(page)
     page = admin.page(here)
-    for text in ("This worker was removed", f'href="/jobs/{job_id}"', "exit code 3", "registered"):
+    for text in (
+        "This worker was removed",
+        f'href="/jobs/{job_id}"',
+        "exit code 3",
+        "Worker connected",
+    ):
         assert text in page, text
     assert "<html" not in admin.page(f"{here}?part=past")
     with closing(Reader(api, Role.VIEWER, "ann")) as viewer:
         page = viewer.page(here)
         assert "train" not in page
-        assert "registered" not in page
+        assert "Worker connected" not in page

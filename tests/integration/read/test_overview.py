@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.attempt_records import MetricRecord, Sample
 from forge_schema.model.states import Phase, Reason, WorkerStatus
 from forge_schema.read.overview import OverviewReader
+from forge_schema.read.use_over_time import SPANS, use_over_time
 
 if TYPE_CHECKING:
+    from forge_schema.database.pool import Row
     from pydantic import JsonValue
     from support.queue.rig import Rig
 
@@ -94,6 +97,42 @@ def test_a_long_time_is_not_seen_and_a_silent_sweeper_is(rig: Rig) -> None:
     assert not seen["sweeper"]["healthy"]
     rig.clock.advance(24 * 3600)
     assert OverviewReader(rig.database).now()["interruptions"] == {}
+
+
+def test_the_use_of_the_last_hours_is_the_sum_of_all_stretches(rig: Rig) -> None:
+    step = SPANS["6h"].step.total_seconds()
+
+    def last(**only: Any) -> list[Row]:  # noqa: ANN401  parameters of all types
+        # The minute that ends now.
+        now = rig.clock.now - timedelta(minutes=1)
+        return use_over_time(rig.database, "6h", now=now, **only)[-3:]
+
+    def seen(**only: Any) -> list[tuple[float, ...]]:  # noqa: ANN401  as above
+        names = ("waiting", "running", "gpus_held", "workers", "gpus", "begun")
+        return [tuple(row[name] for name in names) for row in last(**only)]
+
+    began = rig.clock.now
+    box = rig.worker("box", gpus=GPUS, accelerator="cuda")
+    box.renew()
+    rig.submit(gpus=2, queue="night")
+    rig.clock.advance(step / 2)
+    grant = box.claim_one()
+    rig.submit(owner="bob")
+    rig.clock.advance(step)
+    rig.finish(grant, Reason.EXIT_CODE)
+    rig.clock.advance(step * 1.5)
+    rows = last()
+    assert rows[0]["at"] == began
+    assert [(row["mean_s"], row["longest_s"]) for row in rows] == [(150, 150), *[(None, None)] * 2]
+    # It waited for half a step, ran for one, and waits again after a pause of ten seconds; bob's
+    # has waited since the middle of the first step.
+    assert seen() == [
+        (1, 0.5, 1, 1, 4, 1), (1, 0.5, 1, 1, 4, 0), (1, 0, 0, 1, 4, 0),
+    ]  # fmt: skip
+    assert seen(scope=["bob"]) == [(0.5, 0, 0, 1, 4, 0), *[(1, 0, 0, 1, 4, 0)] * 2]
+    assert seen(queue="night")[0] == (0.5, 0.5, 1, 1, 4, 1)
+    assert seen(worker_id=box.id)[1] == (0.0, 0.5, 1, 1, 4, 0)
+    assert seen(worker_id=box.id + 1) == [(0, 0, 0, 0, 0, 0)] * 3
 
 
 def some(counts: dict[str, Any]) -> dict[str, int]:

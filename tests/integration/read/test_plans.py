@@ -30,6 +30,7 @@ from forge_schema.read.report_definitions import REPORTS
 from forge_schema.read.reports import Reports
 from forge_schema.read.runs import Benchmarks, Sorted, experiments, groups, runs
 from forge_schema.read.series import SeriesReader
+from forge_schema.read.use_over_time import SPANS, use_over_time
 from forge_schema.schedules.schedules import listed
 from support.database.plans import HISTORY, assert_bounded, watched
 from support.past.plan_world import World, world
@@ -153,6 +154,18 @@ ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {
     "audit": lambda w, job: w.audit.events(job_id=job, since=timedelta(days=400)),
     "page_job_trail": lambda w, job: audit.page(w.database, audit.AuditFilter(job_id=job)),
 }
+
+
+def over_time(there: World) -> None:
+    """Read each span of all jobs, of an owner's, of a queue's and of a worker's."""
+    for span in SPANS:
+        now = datetime.now(UTC)
+        use_over_time(there.database, span, now=now)
+        use_over_time(there.database, span, now=now, scope=["ann"])
+        use_over_time(there.database, span, now=now, queue="nightly")
+        use_over_time(there.database, span, now=now, worker_id=there.worker_id)
+
+
 by_loss = Sorted(sort="loss.best", curve=("loss",))
 ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "next_job": lambda w: w.database.row(
@@ -174,7 +187,11 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
         ),
         audit.page(w.database, audit.AuditFilter(action="retried", worker_id=w.worker_id)),
     ],
+    "trail_names": lambda w: audit.names_of(
+        w.database, audit.page(w.database, audit.AuditFilter(), count=100).acts
+    ),
     "page_queues": lambda w: [overview.queues(w.database, scope=s) for s in SCOPES],
+    "use_over_time": over_time,
     "page_demand": lambda w: [overview.demand(w.database, scope=s) for s in SCOPES],
     "gauge_ended": lambda w: twice(QueueCounts(w.database, timedelta(seconds=120)).count_ended),
     "gauge_lanes": lambda w: QueueCounts(w.database, timedelta(seconds=120)).lanes(),
@@ -256,6 +273,8 @@ MOST = {
     "audit": 60_000,
     "count_spending": 60_000,
     "notice": 60_000,
+    # Four weeks are a sixth of the history.
+    "use_over_time": 100_000,
     "explain_job": 40_000,
     "sweep_points": 20_000,
     "series_attempts": 100_000,

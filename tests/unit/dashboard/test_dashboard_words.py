@@ -12,6 +12,7 @@ import forge_functions.dashboard
 import polib
 import pytest
 from forge_functions.dashboard import words
+from forge_functions.dashboard.events_in_words import SAID
 from forge_functions.dashboard.page import MARKS, THEMES, environment
 from forge_schema.model.notifications import DeliveryState, NotificationKind, Occasion
 from forge_schema.model.states import (
@@ -101,7 +102,7 @@ def protocol() -> set[str]:
     abouts = {report.about for report in REPORTS.values()}
     reasons = {reason_in_words(reason) for reason in Reason}
     events = {event.replace("_", " ") for event in (*Occasion, "test")}
-    return enums | events | reasons | abouts | set(MARKS) | set(THEMES)
+    return enums | events | reasons | abouts | set(MARKS) | set(THEMES) | set(SAID.values())
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

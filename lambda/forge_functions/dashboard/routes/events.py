@@ -1,4 +1,4 @@
-"""The audit trail, for admins, newest first."""
+"""The audit trail in words, for admins, newest first."""
 
 from typing import Annotated
 
@@ -8,6 +8,7 @@ from forge_schema.read import audit
 from forge_schema.read.audit import NEWEST, AuditFilter, AuditPlace
 from pydantic import Field
 
+from forge_functions.dashboard.events_in_words import told
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.visit.visitor import ReadsAll
 from forge_functions.lazy_routes import LazyRouter
@@ -36,7 +37,17 @@ def events(
     wanted = AuditFilter(actor or None, action or None, _id(job), _id(worker), place)
     shown = audit.page(shared.database, wanted)
     filters = {"actor": actor, "action": action, "job": job, "worker": worker}
-    return page(request, who, "events.html", trail=shown, filters=filters, before=before)
+    names = audit.names_of(shared.database, shown.acts)
+    return page(
+        request,
+        who,
+        "events.html",
+        trail=shown,
+        told=told(shown.acts, names),
+        names=names,
+        filters=filters,
+        before=before,
+    )
 
 
 def _id(text: str) -> int | None:

@@ -15,8 +15,10 @@ from forge_schema.model.job import JobDetail
 from forge_schema.model.reading import link_of
 from forge_schema.model.results import PROGRESS
 from forge_schema.model.stored import Checkpoint
+from forge_schema.read.audit import names_of
 from forge_schema.read.jobs import EVENTS_SHOWN, RUNS_SHOWN, Jobs, JobStory
 
+from forge_functions.dashboard.events_in_words import Told, told
 from forge_functions.dashboard.explained import in_words
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.routes.jobs import address, telling
@@ -134,6 +136,10 @@ class JobPageData:
     def checkpoints(self) -> list[Checkpoint]:
         """The newest checkpoints."""
         return self.shared.service(self.who).checkpoints(self.job.job_id)[:FILES]
+
+    def told(self, acts: list[Row]) -> list[Told]:
+        """Return its events in words, with the names of those who acted."""
+        return told(acts, names_of(self.shared.database, acts))
 
     @property
     def why(self) -> Explanation:

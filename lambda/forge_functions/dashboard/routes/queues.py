@@ -5,8 +5,10 @@ from typing import Annotated
 from fastapi import Form, Query, Request, Response
 from forge_schema.model.fields import Text, Word
 from forge_schema.read import overview
+from forge_schema.read.use_over_time import use_over_time
 from pydantic import Field
 
+from forge_functions.dashboard.history import History, Span
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.visit.visitor import RulesByPage, SeesPages
 from forge_functions.lazy_routes import LazyRouter
@@ -15,12 +17,20 @@ from forge_functions.services import Shared
 router = LazyRouter()
 MOST = 2**31 - 1
 After = Annotated[Text, Field(max_length=200), Query(alias="after")]
+Name = Annotated[Text, Field(max_length=200), Query()]
 Limit = Annotated[int | None, Form(ge=0, le=MOST)]
 
 
 @router.get("/queues")
-def queues(request: Request, who: SeesPages, shared: Shared, began: After = "") -> Response:
-    """Show a page of queues. The numbers are of the jobs that the visitor sees."""
+def queues(  # noqa: PLR0917 - the framework passes each by name
+    request: Request,
+    who: SeesPages,
+    shared: Shared,
+    began: After = "",
+    queue: Name = "",
+    over: Span = Span.DAY,
+) -> Response:
+    """Show a page of queues, and the past of one or all. Visitors see numbers of their jobs."""
     scope = who.scope
     database, count = shared.database, overview.PAGE
     rows = overview.queues(database, scope=scope, after=began, count=count + 1)
@@ -31,6 +41,11 @@ def queues(request: Request, who: SeesPages, shared: Shared, began: After = "") 
         queues=rows[:count],
         next_after=rows[count - 1]["name"] if len(rows) > count else None,
         demand=lambda: overview.demand(database, scope=scope),
+        spans=list(Span),
+        chosen=queue,
+        history=lambda: History(
+            over, use_over_time(database, over, now=who.now, scope=scope, queue=queue or None)
+        ),
     )
 
 

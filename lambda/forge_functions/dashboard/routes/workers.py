@@ -9,13 +9,17 @@ from forge_schema.model.fields import Text
 from forge_schema.model.reading import LARGEST
 from forge_schema.model.states import Phase, WorkerStatus
 from forge_schema.model.worker import NoSuchWorker
+from forge_schema.read.audit import names_of
 from forge_schema.read.fleet import Fleet
+from forge_schema.read.use_over_time import use_over_time
 
+from forge_functions.dashboard.events_in_words import Told, told
+from forge_functions.dashboard.history import History, Span
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.routes.new_worker import EXPIRIES, Expiry, token_page
 from forge_functions.dashboard.visit.visitor import RulesByPage, SeesPages
 from forge_functions.lazy_routes import LazyRouter
-from forge_functions.services import Shared
+from forge_functions.services import Services, Shared
 
 router = LazyRouter()
 MOST_WORDS = 10
@@ -35,8 +39,9 @@ def workers(  # noqa: PLR0917 - the framework passes each by name
     q: Said = "",
     status: Chosen = None,
     after: Said | None = None,
+    over: Span = Span.DAY,
 ) -> Response:
-    """Show a page of the workers that match a filter, by name."""
+    """Show a page of the workers that match a filter, by name, and the past of all."""
     fleet = Fleet(shared.database)
 
     def listed() -> object:
@@ -54,6 +59,8 @@ def workers(  # noqa: PLR0917 - the framework passes each by name
         counts=fleet.counts,
         listed=listed,
         models=models,
+        spans=list(Span),
+        history=lambda: History(over, use_over_time(shared.database, over, now=who.now)),
     )
 
 
@@ -80,13 +87,14 @@ def worker(  # noqa: PLR0917 - the framework passes each by name
     worker_id: WorkerId,
     before: datetime | None = None,
     before_job: JobId = 0,
+    over: Span = Span.DAY,
 ) -> Response:
     """Show one worker, with its attempts before a time and a job. Removed ones show history."""
     fleet = Fleet(shared.database)
     place = None if before is None else (_aware(before), before_job)
     past = {
         "attempts": lambda: fleet.attempts(worker_id, scope=who.scope, before=place),
-        "events": lambda: fleet.events(worker_id),
+        "events": lambda: _told(shared, fleet.events(worker_id)),
     }
     try:
         there = fleet.worker(worker_id)
@@ -101,8 +109,16 @@ def worker(  # noqa: PLR0917 - the framework passes each by name
         expiries=EXPIRIES,
         devices=devices,
         jobs=lambda: fleet.jobs(worker_id),
+        spans=list(Span),
+        history=lambda: History(
+            over, use_over_time(shared.database, over, now=who.now, worker_id=worker_id)
+        ),
         **past,
     )
+
+
+def _told(shared: Services, acts: list[Row]) -> list[Told]:
+    return told(acts, names_of(shared.database, acts))
 
 
 @router.post("/workers/{worker_id:int}/drain")

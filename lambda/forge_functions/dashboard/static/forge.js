@@ -190,7 +190,7 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
       scales: { y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
       series: [{}, ...series.map((one, i) => (bars
         ? { label: one.label, width: 0, fill: tone(one, i), points: { show: false }, paths: uPlot.paths.bars({ size: [0.7, 40] }) }
-        : { label: one.label, width: 1.5, stroke: tone(one, i), points: { show: false }, spanGaps: false })),
+        : { label: one.label, width: 1.5, stroke: tone(one, i), dash: i ? [6, 3] : [], points: { show: false }, spanGaps: false })),
       ],
     }, [x, ...series.map((one) => one.values)], place);
     $$("[data-tone]", figure).forEach((sign) => { sign.style.background = colour(sign.dataset.tone); });
