@@ -6,19 +6,25 @@ this version, and a list of the parts (SBOM). Publishing is one upload of the wh
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-import completion
 import manual
-import notes
 import trial
 
 ROOT = Path(__file__).resolve().parents[2]
 # Archives carry this time instead of the hour, so the same tree gives the same bytes.
 EPOCH = {"SOURCE_DATE_EPOCH": "315532800"}
+# The names by which the shells find completion in their folders.
+SHELLS = {"bash": "forge", "zsh": "_forge", "fish": "forge.fish"}
+# A part begins at its heading, `## [0.2.0] - 2026-11-28`, and ends at the next one.
+PART = re.compile(
+    r"^## \[(?P<version>[^\]]+)\][^\n]*\n(?P<text>.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL
+)
 
 
 def main() -> None:
@@ -38,9 +44,9 @@ def main() -> None:
     given = parser.parse_args()
     wheel, sdist = build(given.output)
     for made in (
-        *completion.write(given.output / "completion"),
+        *write_completion(given.output / "completion"),
         manual.write(given.output / "man"),
-        notes.write(ROOT / "CHANGELOG.md", given.output),
+        write_notes(ROOT / "CHANGELOG.md", given.output),
     ):
         sys.stdout.write(f"{made}\n")
     if given.tools:
@@ -54,6 +60,37 @@ def main() -> None:
         trial.measure(wheel)
     for archive in (wheel, sdist):
         sys.stdout.write(f"{archive}: {archive.stat().st_size / 1e6:.1f} MB\n")
+
+
+def write_completion(folder: Path) -> Iterator[Path]:
+    """Write a script for each shell into its folder, and yield it; `forge` finds the words."""
+    for shell, name in SHELLS.items():
+        file = folder / shell / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(_script(shell), encoding="utf-8")
+        yield file
+
+
+def _script(shell: str) -> str:
+    forge = Path(sys.executable).with_name("forge")
+    done = subprocess.run(  # noqa: S603 - our own program
+        [forge],
+        env={**os.environ, "_FORGE_COMPLETE": f"source_{shell}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return f"{done.stdout.strip()}\n"
+
+
+def write_notes(changelog: Path, output: Path) -> Path:
+    """Write the newest part of the changelog into a file of the folder, and return it."""
+    part = PART.search(changelog.read_text(encoding="utf-8"))
+    if part is None or not part["text"].strip():
+        sys.exit(f"dist: {changelog} has no part with text")
+    file = output / "NOTES.md"
+    file.write_text(f"# Forge {part['version']}\n\n{part['text'].strip()}\n", encoding="utf-8")
+    return file
 
 
 def build(output: Path) -> tuple[Path, Path]:

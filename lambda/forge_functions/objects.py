@@ -25,7 +25,7 @@ from forge_functions.bodies import RECEIVED, ZERO_COPY
 from forge_functions.errors import Refused
 
 if TYPE_CHECKING:
-    from forge_functions.middleware.received_bodies import ReceivedBody
+    from forge_functions.middleware.few_copies import ReceivedBody
     from forge_functions.services import Services
 
 # Many clients may read slowly, and a few pieces are in memory for each: of a chunk two more than of

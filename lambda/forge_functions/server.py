@@ -30,7 +30,6 @@ from forge_functions.middleware.slow_clients import (
     most_connections,
 )
 from forge_functions.middleware.turns import TakingTurns
-from forge_functions.monitor.metrics import metered
 from forge_functions.routes import (
     bundles,
     health,
@@ -39,6 +38,7 @@ from forge_functions.routes import (
     token,
     verbs,
 )
+from forge_functions.routes.metrics import metered
 from forge_functions.routes.workers import join
 from forge_functions.routes.workers import protocol as workers
 from forge_functions.routes.workers import records as worker_records

@@ -33,8 +33,8 @@ from forge_functions.streams.relay import Relay
 if TYPE_CHECKING:
     from forge_schema.service.local import LocalService
 
-    from forge_functions.issuers.issued_tokens import Pods
-    from forge_functions.issuers.oidc import Issuer
+    from forge_functions.issued_tokens import Pods
+    from forge_functions.oidc import Issuer
 
 # There are usually tens to hundreds; new shapes with every job must not fill the memory.
 MOST_LANES = 10_000
@@ -160,14 +160,14 @@ class Services:
     def issuer(self) -> Issuer:
         """The issuer whose tokens are accepted besides our own."""
         # Importing it takes a tenth of a second, and workers' paths do not need it.
-        from forge_functions.issuers.oidc import Issuer  # noqa: PLC0415
+        from forge_functions.oidc import Issuer  # noqa: PLC0415
 
         return Issuer(self.settings)
 
     @made_once
     def pods(self) -> Pods:
         """The pods that may enrol as workers."""
-        from forge_functions.issuers.issued_tokens import Pods  # noqa: PLC0415  as above
+        from forge_functions.issued_tokens import Pods  # noqa: PLC0415  as above
 
         return Pods(self.settings)
 

@@ -20,7 +20,7 @@ from forge_schema.service.local import LocalService
 
 from forge_functions.auth import short_token, signature
 from forge_functions.errors import Refused
-from forge_functions.issuers.oidc import NoRole, Person
+from forge_functions.oidc import NoRole, Person
 from forge_functions.services import Services, services
 
 # Whom the user of a `forge up` is: whoever can read its token may be anybody there.

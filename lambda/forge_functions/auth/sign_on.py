@@ -15,8 +15,8 @@ from forge_schema.http_client import challenge_of, open_client, tls_context
 from forge_schema.proxies import ProxyUnusable
 
 from forge_functions.auth import short_token
-from forge_functions.issuers.issued_tokens import TIMEOUT_S
-from forge_functions.issuers.oidc import Person
+from forge_functions.issued_tokens import TIMEOUT_S
+from forge_functions.oidc import Person
 from forge_functions.services import Services
 
 PURPOSE = b"forge single sign-on"

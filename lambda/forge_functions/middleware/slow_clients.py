@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
-from forge_functions.middleware.sent_files import SendingFiles
+from forge_functions.middleware.few_copies import SendingFiles
 from forge_functions.middleware.turns import PATIENCE_S, TURNS, network_of
 
 # Seconds from the first byte of a connection or request to the end of the head.

@@ -7,8 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_functions.monitor import queue_gauges
-from forge_functions.monitor.queue_gauges import QueueGauges
+from forge_functions.routes import queue_gauges
+from forge_functions.routes.queue_gauges import QueueGauges
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.states import Reason, Role

@@ -10,7 +10,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_functions.auth import shell_ticket, short_token
+from forge_functions.auth import short_token
+from forge_functions.routes import shells
 from forge_functions.streams import relay
 from forge_schema.access.api_keys import Sessions
 from forge_schema.http_client import tls_context
@@ -245,7 +246,7 @@ def test_ticket_is_for_one_order_once_and_no_other(
     for wrong in (ticket.ticket[:-3] + "abc", door.ann.headers["Authorization"][7:], ""):
         with pytest.raises(InvalidStatus, match="403"):
             door.answer(wrong, ticket.order)
-    monkeypatch.setattr(shell_ticket, "LASTS_S", -5)
+    monkeypatch.setattr(shells, "LASTS_S", -5)
     with pytest.raises(InvalidStatus, match="403"):
         door.answer(door.ticket("ls").ticket, ticket.order)
 

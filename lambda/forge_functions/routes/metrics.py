@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forge_functions.auth.authentication import bearer, caller
 from forge_functions.lazy_routes import LazyRouter, include
-from forge_functions.monitor.queue_gauges import QueueGauges
+from forge_functions.routes.queue_gauges import QueueGauges
 from forge_functions.services import Services, services
 from forge_functions.settings import VERSION
 

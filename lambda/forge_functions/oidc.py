@@ -9,7 +9,7 @@ from typing import Any
 from forge_schema.model.states import Role
 
 from forge_functions.errors import Refused
-from forge_functions.issuers.issued_tokens import IssuedTokens, unauthenticated
+from forge_functions.issued_tokens import IssuedTokens, unauthenticated
 from forge_functions.settings import ServerSettings
 
 LONGEST_OWNER, LONGEST_SUBJECT = 200, 255

@@ -1,1 +1,0 @@
-"""Other issuers whose tokens are accepted: of people, and of pods that become workers."""

@@ -1,1 +1,0 @@
-"""Metrics of a server in Prometheus's format."""
