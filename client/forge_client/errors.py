@@ -198,4 +198,5 @@ def as_client_error() -> Iterator[None]:
     except ClientError:
         raise
     except ForgeError as error:
-        raise ClientError(error.message, hint=error.hint, code=error.code) from error
+        # The message says all of it: a chain would only show our own files to users of the SDK.
+        raise ClientError(error.message, hint=error.hint, code=error.code) from error.__cause__

@@ -80,6 +80,8 @@ PANELS = {
         "mcp": "admin.mcp:mcp",
     },
 }
+HELP = ["-h", "--help"]
+QUEUE = "Connection"
 WITH_A_JOB_COMMAND = {"submit", "test", "benchmark", "rerun", "exec", "ssh"}
 PLACES = {name: (panel, place) for panel, named in PANELS.items() for name, place in named.items()}
 
@@ -130,16 +132,19 @@ def _loaded(name: str) -> Any:  # noqa: ANN401 - as above
     verb = getattr(import_module(f"forge_client.cli.{module}"), attribute)
     command: Any = get_group(verb) if isinstance(verb, typer.Typer) else _alone(name, verb)
     command.name, command.rich_help_panel = name, panel
-    _reflow(command)
+    _for_readers(command)
     return command
 
 
-def _reflow(command: Any) -> None:  # noqa: ANN401 - as above
-    """Join the lines of each paragraph of the help, so that they break where the terminal ends."""
+def _for_readers(command: Any) -> None:  # noqa: ANN401 - as above
+    """Make the help plain: paragraphs break where the terminal ends, and a flag shows no type."""
     paragraphs = (command.help or "").split("\n\n")
     command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    for parameter in command.get_params(typer.Context(command, help_option_names=HELP)):
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
     for verb in getattr(command, "commands", {}).values():
-        _reflow(verb)
+        _for_readers(verb)
 
 
 def _alone(name: str, function: Any) -> Any:  # noqa: ANN401 - as above
@@ -148,7 +153,6 @@ def _alone(name: str, function: Any) -> Any:  # noqa: ANN401 - as above
     return get_command(app)
 
 
-QUEUE = "Connection"
 EPILOG = "Exit codes: " + "; ".join(f"{code:d} {text}" for code, text in MEANINGS.items())
 
 app = typer.Typer(
@@ -156,7 +160,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     epilog=EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": HELP},
 )
 
 

@@ -26,7 +26,7 @@ def translated() -> Iterator[None]:
                 # Only the commands that submit have read requests.
                 from forge_client.project.request import refused  # noqa: PLC0415
 
-                raise refused(error.faults[0]) from error
+                raise refused(error.faults[0]) from None
     except psycopg.Error as error:
         first_line = str(error).strip().partition("\n")[0]
         raise ClientError(

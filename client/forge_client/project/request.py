@@ -279,7 +279,7 @@ class Request(_Plain):
         try:
             other = Request.model_validate({**given, **tables})
         except ValidationError as error:
-            raise refused(error.errors()[0]) from error
+            raise refused(error.errors()[0]) from None
         # An image given here, in whichever way, replaces any other.
         ways = IMAGE_WAYS if IMAGE_WAYS & given.keys() else set()
         # Existing values are kept as they are: they have been validated.

@@ -16,6 +16,16 @@ class ForgeError(Exception):
         self.hint = hint
         self.code = code or self.code
 
+    @property
+    def hint(self) -> str:
+        """What to do. Python's own tracebacks show it below the message."""
+        return self._hint
+
+    @hint.setter
+    def hint(self, hint: str) -> None:
+        self._hint = hint
+        self.__notes__ = [f"hint: {hint}"] if hint else []
+
 
 class JobInvalid(ForgeError):
     """A request is not a job.

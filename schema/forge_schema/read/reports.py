@@ -140,7 +140,9 @@ def _query(name: str, chosen: Report, by: Sequence[str], bounds: dict[str, objec
 
 def _whole(name: str, chosen: Report, *, bounded: bool) -> tuple[sql.Composable, sql.Composable]:
     order = chosen.time if bounded else chosen.order or chosen.time
-    ordered = sql.SQL(f" ORDER BY {order} DESC" if order else "")
+    # Of one day, the newest job first.
+    ties = ", job_id DESC" if order == "day" and "job_id" in chosen.keys else ""
+    ordered = sql.SQL(f" ORDER BY {order} DESC{ties}" if order else "")
     return sql.SQL("SELECT * FROM {}").format(sql.Identifier(name)), ordered
 
 

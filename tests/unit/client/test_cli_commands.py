@@ -126,7 +126,7 @@ def test_a_word_of_another_tool_gets_the_command_that_does_it(word: str, meant: 
         ("submit --gres=gpu:1 -- true", "--gres (Possible options: --gpu)"),
         ("submit --array 0-9 -- true", "forge benchmark --matrix"),
         ("ps --format json", "--format (Possible options: --output)"),
-        ("logs -n 5 1", "-n (Possible options: --tail)"),
+        ("logs --lines 5 1", "--lines (Possible options: --tail)"),
         ("ps --priority 5", "No such option: --priority"),
         ("ps --count 0", "'-n': must be at least 1"),
         ("benchmark . --matrix lr=0.1, 0.2 -- true", "(0.2); values have no spaces between them"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,7 @@ def test_a_wrong_field_is_told_the_right_one(wrong: str, right: str) -> None:
     with pytest.raises(ClientError, match=f"a job has no field '{wrong}'") as caught:
         Request().changed({wrong: 1})
     assert caught.value.hint == f"did you mean {right!r}?"
+    # Python's own traceback shows what to do, and nothing of what refused the field.
+    shown = "".join(traceback.format_exception(caught.value))
+    assert shown.endswith(f"a job has no field '{wrong}'\nhint: did you mean {right!r}?\n")
+    assert shown.count("Traceback") == 1

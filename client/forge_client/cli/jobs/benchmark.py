@@ -92,7 +92,7 @@ def benchmark(
         ids = send(backend, whole)
     many = f"{counted(len(ids), 'job')}, {ids[0]} to {ids[-1]}"
     named = many if len(ids) > 1 else f"job {ids[0]}"
-    narration.say(f"{named}; `forge sweep show {made}` shows what became of it")
+    narration.say(f"{named}; `forge sweep show {made}` shows the results")
     answer = {"sweep": made, "job_ids": ids}
     output.show_one(answer, form, lambda: print(made))  # noqa: T201 - the data
 
@@ -221,12 +221,12 @@ def compare(
     ]
     rows = [vars(group) for group in comparison.groups]
     others = names_text(comparison.others, SHOWN)
-    narration.say(f"{metric} of each job; with --metric: {others}", "dim")
+    narration.say(f"{metric} of each job. Other metrics: {others}", "dim")
     if plot:
         means = [(inline(g.by), g.mean) for g in comparison.groups]
         for line in bars(means, min(output.width(), WIDEST)):
             print(line)  # noqa: T201 - the data
-    else:
+    elif rows or form is not Format.TABLE:
         output.show(comparison.groups if form is Format.TABLE else rows, columns, form)
     if comparison.without:
         narration.say(

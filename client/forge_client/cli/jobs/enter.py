@@ -179,7 +179,7 @@ def ssh(
     elif config:
         with backend_of(context) as backend:
             names = ssh_config.write(backend, [*tunnel.FORGE, *flags(context)])
-        jobs_now = f"now: {', '.join(names)}" if names else "none runs now"
+        jobs_now = f"now: {', '.join(names)}" if names else "no job runs now"
         narration.say(f"~/.ssh/config includes {ssh_config.place()}; {jobs_now}")
     elif job is None:
         raise ClientError("no job is given", hint="write forge ssh 7", code="option_invalid")

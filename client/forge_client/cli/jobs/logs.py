@@ -48,7 +48,7 @@ def logs(
     ] = None,
     tail: Annotated[
         int | None,
-        typer.Option(help="Only the last N lines (of each rank).", min=0),
+        typer.Option("--tail", "-n", help="Only the last N lines (of each rank).", min=0),
     ] = None,
     grep: Annotated[
         str | None,

@@ -16,7 +16,8 @@ CLOSE = 0.7
 
 COMMANDS = {
     **dict.fromkeys(("jobs", "list", "ls", "squeue", "queue-list"), "ps"),
-    **dict.fromkeys(("status", "describe", "info", "inspect", "get"), "show"),
+    **dict.fromkeys(("status",), "ps"),
+    **dict.fromkeys(("describe", "info", "inspect", "get"), "show"),
     **dict.fromkeys(("kill", "stop", "abort", "scancel"), "cancel"),
     **dict.fromkeys(("rm", "remove"), "delete"),
     **dict.fromkeys(("unarchive",), "archive --undo"),
@@ -45,6 +46,8 @@ COMMANDS = {
     **dict.fromkeys(("ui", "web"), "dashboard"),
     **dict.fromkeys(("help",), "--help"),
     **dict.fromkeys(("version",), "--version"),
+    **dict.fromkeys(("completion", "completions"), "--install-completion"),
+    **dict.fromkeys(("init", "config", "configure"), "schema"),
     **dict.fromkeys(("audit", "history"), "events"),
     **dict.fromkeys(("check", "health", "whoami"), "doctor"),
 }
@@ -60,7 +63,7 @@ VERBS = {
 }
 OPTIONS = {
     **dict.fromkeys(("--format", "--json", "--csv"), "--output"),
-    **dict.fromkeys(("-n", "--lines"), "--tail"),
+    **dict.fromkeys(("--lines",), "--tail"),
     **dict.fromkeys(("--mem", "--mem-per-cpu", "--ram"), "--memory"),
     **dict.fromkeys(("--time", "-t", "--time-limit", "--walltime"), "--timeout"),
     **dict.fromkeys(("--gres", "-G"), "--gpu"),

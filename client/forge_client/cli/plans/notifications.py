@@ -245,7 +245,7 @@ def _print(now: Notifier) -> None:
 
 def _done(kept: KeptNotification) -> str:
     if kept.changed is None:
-        return "kept"
+        return "saved"
     return f"changed ({', '.join(kept.changed)})" if kept.changed else "is as it was"
 
 

@@ -99,7 +99,7 @@ def add(
 def list_schedules(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
     """List schedules."""
     with backend_of(context) as backend:
-        nothing = "no schedules yet; `forge schedule add NAME CRON . -- COMMAND` makes one"
+        nothing = "no schedules yet; `forge schedule add --name NAME CRON . -- COMMAND` makes one"
         output.show(backend.schedules(), COLUMNS, form, ("OWNER", "TIMEZONE"), nothing=nothing)
 
 

@@ -61,7 +61,9 @@ def run(
     ] = Path(),
     span: Annotated[
         list[str] | None,
-        typer.Option("--range", help="NAME=LOW..HIGH[,log][,step=X]: numbers to choose from."),
+        typer.Option(
+            "--range", help="Numbers to choose from: NAME=LOW..HIGH, then perhaps ,log or ,step=X."
+        ),
     ] = None,
     matrix: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE,VALUE: values to choose from.")

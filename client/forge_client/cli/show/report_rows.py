@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 MOST, ON_SCREEN = 1000, 25
-ALL = "all"
+ALL, COST = "all", "cost"
 # Columns that are always shown, names of hidden ones to list, and digits of a digest.
 FIRST, SHOWN, DIGITS = 3, 6, 12
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -64,6 +64,8 @@ def show_report(backend: "Backend", name: str, part: ReportPart, form: ReportFor
         narration.say(f"there may be more than {counted(most, 'row')}; --count shows more")
     if all_of_it:
         narration.say(f"since {bound}{all_of_it}")
+    if name == COST and not any(row[COST] for row in rows):
+        narration.say("none of these workers has a price: start them with --price-per-hour")
 
 
 def _bound(name: str, since: str | None, *, grouped: bool) -> str | None:
@@ -95,8 +97,14 @@ def _show(rows: Sequence[dict[str, Any]], form: ReportFormat) -> None:
             least = [key for key in reversed(names[FIRST:]) if key not in empty]
             output.show(rows, columns, Format(form), [*empty, *least])
             hidden = output.dropped(rows, columns, [*empty, *least])
-            if hidden and form is ReportFormat.TABLE:
-                narration.say(f"not shown here: {names_text(hidden, SHOWN)}; -o csv has all", "dim")
+            if form is ReportFormat.TABLE:
+                _say_hidden([it for it in hidden if it not in empty], "not shown here")
+                _say_hidden([it for it in hidden if it in empty], "without a value")
+
+
+def _say_hidden(columns: Sequence[str], why: str) -> None:
+    if columns:
+        narration.say(f"{why}: {names_text(columns, SHOWN)}; -o csv has all", "dim")
 
 
 def _reader(key: str) -> Callable[[dict[str, object]], str]:
