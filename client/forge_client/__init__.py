@@ -12,11 +12,10 @@ if TYPE_CHECKING:
     from forge_client.sdk.aio import AsyncClient, AsyncJob, AsyncSweep
     from forge_client.sdk.client import Client
     from forge_client.sdk.functions import FunctionJob, JobFunction, job
-    from forge_client.sdk.futures import Waited, as_completed, wait
     from forge_client.sdk.job import Job, JobCancelled, JobFailed
     from forge_client.sdk.packages import installed
     from forge_client.sdk.spec import JobSpec, JobWithCommand
-    from forge_client.sdk.sweeps import Sweep
+    from forge_client.sdk.sweeps import Sweep, Waited, as_completed, wait
 
 __all__ = [
     "Artifact",
@@ -46,11 +45,10 @@ PLACES = {
     "forge_client.errors": ("ClientError",),
     "forge_client.sdk.aio": ("AsyncClient", "AsyncJob", "AsyncSweep"),
     "forge_client.sdk.functions": ("FunctionJob", "JobFunction", "job"),
-    "forge_client.sdk.futures": ("Waited", "as_completed", "wait"),
     "forge_client.sdk.job": ("Job", "JobCancelled", "JobFailed"),
     "forge_client.sdk.packages": ("installed",),
     "forge_client.sdk.spec": ("JobSpec", "JobWithCommand"),
-    "forge_client.sdk.sweeps": ("Sweep",),
+    "forge_client.sdk.sweeps": ("Sweep", "Waited", "as_completed", "wait"),
     "forge_schema.model.job": ("JobStatus",),
     "forge_schema.model.stored": ("Artifact",),
     "forge_schema.model.worker": ("WorkerInfo",),

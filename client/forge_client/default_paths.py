@@ -1,12 +1,15 @@
-"""Default paths on this machine."""
+"""Default paths of this user's files on this machine, and how private ones are written."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from platformdirs import PlatformDirs
+
+PRIVATE = 0o600
 
 
 def default_dir() -> Path:
@@ -54,3 +57,18 @@ def _folders() -> PlatformDirs:
     from platformdirs import PlatformDirs  # noqa: PLC0415
 
     return PlatformDirs("forge", appauthor=False)
+
+
+def write_privately(path: Path, text: str, mode: int = PRIVATE) -> None:
+    """Put a file in the place of another; whoever reads has the old text or the new one.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    if mode != PRIVATE:
+        beside.chmod(mode)
+    beside.replace(path)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from forge_schema.model.quantities import names_text
 
-from forge_client import default_paths, own_files
+from forge_client import default_paths
 from forge_client.errors import ClientError
 
 FILE = "connection.json"
@@ -46,8 +46,8 @@ class Running:
         self.write()
         default_paths.ups().mkdir(parents=True, exist_ok=True)
         document = {"dir": str(self.dir), "at": time.time_ns()}
-        own_files.replace(_listed(self.dir), json.dumps(document))
-        own_files.replace(default_paths.pointer(), json.dumps({"dir": str(self.dir)}))
+        default_paths.write_privately(_listed(self.dir), json.dumps(document))
+        default_paths.write_privately(default_paths.pointer(), json.dumps({"dir": str(self.dir)}))
 
     def loaded(self) -> None:
         """Say in the file that everything is there."""
@@ -56,7 +56,7 @@ class Running:
     def write(self) -> None:
         """Write the file, readable only by this user."""
         document = {**asdict(self), "dir": str(self.dir)}
-        own_files.replace(self.dir / FILE, json.dumps(document, indent=2))
+        default_paths.write_privately(self.dir / FILE, json.dumps(document, indent=2))
 
     def withdraw(self) -> None:
         """Remove the file; if this is the latest, the one that started before takes its place."""
@@ -66,7 +66,7 @@ class Running:
             return
         if others := all_running():
             document = {"dir": str(others[0].dir), "before": str(self.dir)}
-            own_files.replace(default_paths.pointer(), json.dumps(document))
+            default_paths.write_privately(default_paths.pointer(), json.dumps(document))
         else:
             default_paths.pointer().unlink(missing_ok=True)
 

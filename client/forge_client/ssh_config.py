@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from platformdirs import user_state_path
 
-from forge_client import own_files, tunnel
+from forge_client import default_paths, tunnel
 from forge_client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def write(backend: Backend, forge: Sequence[str]) -> list[str]:
     place().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with place().with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        own_files.replace(place(), text)
+        default_paths.write_privately(place(), text)
         _include(Path("~/.ssh/config").expanduser())
     return [names.get(job.job_id) or tunnel.host(job.job_id) for job in jobs]
 
@@ -86,5 +86,5 @@ def _include(config: Path) -> None:
         return
     config.parent.mkdir(mode=0o700, exist_ok=True)
     # It may be a link into a folder of one's own settings, which stays one.
-    mode = config.stat().st_mode & 0o777 if config.exists() else own_files.PRIVATE
-    own_files.replace(config.resolve(), line + ("\n" if text else "") + text, mode)
+    mode = config.stat().st_mode & 0o777 if config.exists() else default_paths.PRIVATE
+    default_paths.write_privately(config.resolve(), line + ("\n" if text else "") + text, mode)

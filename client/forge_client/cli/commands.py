@@ -23,7 +23,7 @@ PANELS = {
         "show": "jobs.ps:show",
         "cancel": "jobs.cancel_retry_preempt:cancel",
         "retry": "jobs.cancel_retry_preempt:retry",
-        "change": "jobs.change:change",
+        "change": "jobs.submit:change",
         "top": "jobs.top:top",
     },
     "More about one job": {

@@ -12,7 +12,7 @@ from forge_schema.database.current import HEAD, refuse_old
 from forge_schema.database.pool import Database
 from forge_schema.model.quantities import counted, size_text
 from forge_schema.model.worker import WorkerInfo
-from forge_schema.read.gauges import growth
+from forge_schema.read.overview import growth
 from forge_schema.storage import open_store
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.finding import ProbeFinding, ProbeVerdict

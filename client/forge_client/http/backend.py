@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from forge_schema.shell import ShellTicket
 
     from forge_client.checks import Check
-    from forge_client.http.findings import HttpFindings
     from forge_client.http.objects import ObjectTransfers, Offer
+    from forge_client.http.remote import HttpFindings
 
 T = TypeVar("T")
 IMAGES = "/api/v1/images"
@@ -85,7 +85,7 @@ class HttpBackend(Backend):
 
     @made_once
     def findings(self) -> HttpFindings:
-        from forge_client.http.findings import HttpFindings
+        from forge_client.http.remote import HttpFindings
 
         return HttpFindings(self._transport, owner=self._owner)
 

@@ -7,7 +7,7 @@ may be a stranger's, so keys are sent to it only after the user has agreed.
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from forge_client import default_paths, own_files
+from forge_client import default_paths
 from forge_client.errors import ClientError
 from forge_client.http.server import read_key
 
@@ -18,7 +18,7 @@ def keep(url: str, key: str) -> None:
     """Store a server's key."""
     path = _path(url)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    own_files.replace(path, key)
+    default_paths.write_privately(path, key)
 
 
 def kept(url: str) -> str | None:

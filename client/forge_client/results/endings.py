@@ -1,4 +1,4 @@
-"""Sentences about how attempts and jobs ended."""
+"""Sentences about how attempts and jobs ended, and why an act on many left some jobs alone."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from forge_schema.model.quantities import counted, duration_text, exit_in_words
 from forge_schema.model.states import reason_in_words
 
+from forge_client.errors import ClientError
+
 if TYPE_CHECKING:
-    from forge_schema.model.job import Attempt, JobDetail, JobStatus
+    from forge_schema.model.job import Acted, Attempt, JobDetail, JobStatus
 
 # Caused by the machines; the job continues by itself.
 INTERRUPTIONS = {"worker_lost", "preempted", "drained", "gpu_fault", "run_ended"}
@@ -18,6 +20,7 @@ INTERRUPTIONS = {"worker_lost", "preempted", "drained", "gpu_fault", "run_ended"
 FAILURES = {"exit_code", "oom", "disk_full", "stalled"}
 ABSENT = re.compile(r"No module named '?(\w+)")
 TWICE = "failed the same way twice"
+DONE = {"changed", "deleted"}
 
 
 def it_is(word: str) -> str:
@@ -126,3 +129,37 @@ def what_follows(status: JobDetail, reason: str) -> str:
         return f"retrying {when}"
     # Not counting the retry that this sentence announces.
     return f"retrying {when} ({counted(left, 'retry', 'retries')} left)"
+
+
+def check_acted(acted: Acted) -> None:
+    """Refuse what was left alone.
+
+    Raises:
+        ClientError: some jobs were; all of them are named.
+    """
+    refused = [_refusal(acted, job_id) for job_id, word in acted.became.items() if word not in DONE]
+    if refused:
+        message = "; ".join(error.message for error in refused)
+        raise ClientError(message, hint=refused[0].hint, code=refused[0].code)
+
+
+def _refusal(acted: Acted, job_id: int) -> ClientError:
+    # Sentences about endings do without the models.
+    from forge_schema.model.job import MOST_TAGS, job_unknown  # noqa: PLC0415
+
+    match acted.became[job_id]:
+        case "unended":
+            text, hint = "has not ended", f"`forge cancel {job_id}` ends it"
+        case "full":
+            text = f"would have more than {MOST_TAGS} tags"
+            hint = f"`forge tag remove TAG {job_id}` makes room"
+        case "needed":
+            user = acted.needed_by.get(job_id)
+            text = f"is needed by job {user}, which has not ended"
+            hint = f"wait until job {user} has ended, or `forge cancel {user}`"
+        case "absent":
+            unknown = job_unknown(job_id)
+            return ClientError(unknown.message, hint=unknown.hint, code=unknown.code)
+        case _:
+            text, hint = "is being changed by somebody else", "try again"
+    return ClientError(f"job {job_id} {text}", hint=hint, code="job_left_alone")

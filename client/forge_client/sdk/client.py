@@ -16,6 +16,7 @@ from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import NAME, Scalar, expanded, from_toml, sweep_name
 from forge_client.project.request import several, words
 from forge_client.project.submission import PYTEST, called
+from forge_client.project.tasks import packing
 from forge_client.results.names import whole_name
 from forge_client.sdk.administration import Administration
 from forge_client.sdk.job import Job
@@ -24,7 +25,6 @@ from forge_client.sdk.rows import FoundRows, Rows
 from forge_client.sdk.sending import Sender, packed, requests
 from forge_client.sdk.spec import JobSpec, JobWithCommand, NamedSpec
 from forge_client.sdk.sweeps import Sweep
-from forge_client.tasks.packing import packing
 
 
 class Client(Plans, Administration):

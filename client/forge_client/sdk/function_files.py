@@ -1,31 +1,39 @@
 """The files of a function's job: the function, its calls, what runs them, and its project."""
 
+import inspect
 import json
 import linecache
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice, zip_longest
+from math import isfinite
+from numbers import Integral, Rational, Real
 from pathlib import Path
+from re import ASCII, fullmatch
 from sysconfig import get_path
 from threading import RLock
 from types import ModuleType
 from typing import Any
 
 from forge_client.errors import ClientError
-from forge_client.project import FILE
+from forge_client.project import FILE, task_runner
 from forge_client.project.bundle import scan
 from forge_client.project.forge_toml import Project
+from forge_client.project.matrix import Scalar
 from forge_client.project.submit import Parcel
+from forge_client.project.tasks import with_files
 from forge_client.sdk import function_runner as runner
 from forge_client.sdk.sending import packed
-from forge_client.tasks import runner as task_runner
-from forge_client.tasks.packing import with_files
 
 FOLDER = ".forge-function"
 MARKS = (FILE, "pyproject.toml")
 INSTALLED = {"site-packages", "dist-packages"}
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 _registering = RLock()
+MOST_PARAMETERS = 50
+# Longer ones are data, not what runs are compared by.
+MOST_CHARACTERS = 100
+MOST_INTEGER = 2**63
 
 
 def stage(  # noqa: PLR0917 - all that a job brings
@@ -149,3 +157,48 @@ def with_project(project: Project, root: Path | None, staged: Path) -> Parcel:
     if root is None:
         return Parcel(staged, scan(staged))
     return with_files(packed(project, root, [project.request()]), staged)
+
+
+def parameters(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    own: Mapping[str, Scalar],
+) -> dict[str, Scalar]:
+    """Return the job's own parameters and those of a call: numbers, short texts and booleans.
+
+    Defaults are among them, so that calls with and without an argument compare.
+    """
+    given = ((k, v) for k, v in _scalars(function, args, kwargs) if k not in own)
+    return {**own, **dict(islice(given, max(MOST_PARAMETERS - len(own), 0)))}
+
+
+def _scalars(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[str, Scalar]]:
+    signature = inspect.signature(function)
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    for name, value in bound.arguments.items():
+        gathered = signature.parameters[name].kind == inspect.Parameter.VAR_KEYWORD
+        for key, each in value.items() if gathered else [(name, value)]:
+            scalar = _scalar(each)
+            if scalar is not None and fullmatch(r"[A-Za-z_]\w{0,63}", key, ASCII):
+                yield key, scalar
+
+
+def _scalar(value: object) -> Scalar | None:
+    """Return a value, also a number of numpy's, as JSON has it; None if it is no short scalar."""
+    match value:
+        case bool():
+            return value
+        case str():
+            fits = len(value) <= MOST_CHARACTERS and value.isprintable()
+            return str.__str__(value) if fits else None
+        case Integral():
+            number = int(value)
+            return number if abs(number) < MOST_INTEGER else None
+        case Real() if not isinstance(value, Rational) and isfinite(value):
+            return float(value)
+    return None

@@ -22,18 +22,24 @@ from forge_schema.model.states import StateWord
 
 from forge_client.backend import Backend
 from forge_client.errors import ClientError
-from forge_client.project.arguments import parameters
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import Scalar
 from forge_client.project.request import several
+from forge_client.project.task_runner import RECORDS
+from forge_client.project.tasks import packs
 from forge_client.sdk import function_runner as runner
 from forge_client.sdk.client import Client
-from forge_client.sdk.function_files import FOLDER, Call, project_of, stage, with_project
+from forge_client.sdk.function_files import (
+    FOLDER,
+    Call,
+    parameters,
+    project_of,
+    stage,
+    with_project,
+)
 from forge_client.sdk.job import Job, JobFailed
 from forge_client.sdk.sending import requests
 from forge_client.sdk.spec import NamedSpec
-from forge_client.tasks.packing import packs
-from forge_client.tasks.runner import RECORDS
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -10,7 +10,7 @@ from time import monotonic
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import UNFINISHED_STATES
-from forge_schema.read.gauges import QueueCounts
+from forge_schema.read.overview import QueueCounts
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector

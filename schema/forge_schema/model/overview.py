@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
-from forge_schema.compatibility.minutes import CountsDead
+from forge_schema.compatibility import CountsDead
 from forge_schema.model.fields import Answer, Open, Record, ShownCounts
 from forge_schema.model.reading import report_rows
 from forge_schema.model.states import (

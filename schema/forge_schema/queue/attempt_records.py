@@ -6,7 +6,7 @@ from datetime import datetime
 
 from psycopg.types.json import Jsonb
 
-from forge_schema.compatibility import packs
+from forge_schema.compatibility import WITHOUT_PACKS
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.attempt_records import (
     AttemptRecord,
@@ -51,7 +51,7 @@ class Records:
         `step` of the holder's own newest one. Each is None if there is none.
         """
         return self._database.row(
-            "newest_checkpoints", again=True, without_packs=packs.VERSION, **fence_params(fence)
+            "newest_checkpoints", again=True, without_packs=WITHOUT_PACKS, **fence_params(fence)
         )
 
     def latest_checkpoint(self, job_id: int) -> Row | None:

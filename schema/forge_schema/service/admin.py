@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from forge_schema.access.join_line import PLAIN, join_line
-from forge_schema.compatibility.queues import REPLACED
+from forge_schema.compatibility import SET_AT_ONCE
 from forge_schema.model.admin import (
     ApiKey,
     Approved,
@@ -361,7 +361,7 @@ class Admin(Verbs):
     @verb("PUT", QUEUE, ADMIN, errors=(404,), tag="admin")
     def set_queue(self, queue: QueueName, settings: AllOfQueue) -> None:
         """Limit how many jobs and GPUs of a queue run at once, and set whether it is paused."""
-        replaced = settings.model_dump(include=REPLACED)
+        replaced = settings.model_dump(include=SET_AT_ONCE)
         self._limits.set_queue(queue, {**replaced, **settings.model_dump(exclude_unset=True)})
 
     @verb("GET", "/admin/quotas", ADMIN, tag="admin")

@@ -454,10 +454,10 @@ class Service(LogPlaces, ManyJobs, Scheduling):
 
         Non-admins see only their own.
         """
-        from forge_schema.compatibility.reports import FORMER
+        from forge_schema.compatibility import FORMER_REPORTS
         from forge_schema.read import reports
 
-        name = FORMER.get(name, name)
+        name = FORMER_REPORTS.get(name, name)
         if not reports.report(name).owned and not self.caller.everyone:
             raise Forbidden(f"the report {name} covers all owners; only who sees all may read it")
         return reports.Reports(self._database).rows(

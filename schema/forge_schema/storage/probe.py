@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from forge_schema.storage import keys
+from forge_schema.storage import keys, open_store
 from forge_schema.storage.finding import CONTENT, ProbeFinding, ProbeVerdict, failed
-from forge_schema.storage.opening import open_store
 from forge_schema.storage.store import (
     Store,
     StoreDenied,

@@ -9,8 +9,8 @@ from urllib.parse import quote, urlencode
 
 from forge_schema.model.quantities import duration_text
 from forge_schema.model.stored import SignedUrl
+from forge_schema.storage import open_store
 from forge_schema.storage.keys import checked, checked_digest
-from forge_schema.storage.opening import open_store
 from forge_schema.storage.store_url import split
 
 PATH = "/api/v1/objects/"

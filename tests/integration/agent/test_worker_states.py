@@ -15,8 +15,7 @@ from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.lanes import Lanes
 from forge_schema.read.audit import Audit
 from forge_schema.read.fleet import Fleet
-from forge_schema.read.gauges import QueueCounts
-from forge_schema.read.overview import OverviewReader
+from forge_schema.read.overview import OverviewReader, QueueCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from forge_schema.compatibility import packs as compatibility
+from forge_schema.compatibility import WITHOUT_PACKS
 from forge_schema.model.worker import Machine
 from forge_schema.storage import ObjectTooLarge, StoreUnreachable
 from forge_worker.job_io.checkpoints import CheckpointSync
@@ -172,7 +172,7 @@ def test_a_damaged_or_missing_pack_has_the_checkpoint_before_restored(here: Desk
 
 def test_nobody_packs_while_a_worker_cannot_restore_packs(here: Desk) -> None:
     old = SqlGateway(here.database, name="old", ttl=timedelta(seconds=60))
-    old.register(Machine(uuid4(), 1, 1 << 10, 1 << 10, version=compatibility.VERSION))
+    old.register(Machine(uuid4(), 1, 1 << 10, 1 << 10, version=WITHOUT_PACKS))
     attempt = here.attempt()
     sync = sync_of(here, attempt)
     fill(attempt)

@@ -22,10 +22,9 @@ from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from forge_schema.queue.templates import Templates
 from forge_schema.read import audit, job_pages, overview
-from forge_schema.read.gauges import QueueCounts, growth
 from forge_schema.read.job_pages import job_named
 from forge_schema.read.jobs import JobStory, recent_bundles
-from forge_schema.read.overview import OverviewReader
+from forge_schema.read.overview import OverviewReader, QueueCounts, growth
 from forge_schema.read.report_definitions import REPORTS
 from forge_schema.read.reports import Reports
 from forge_schema.read.runs import Benchmarks, Sorted, experiments, groups, runs

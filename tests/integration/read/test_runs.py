@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_client.cli.jobs.runs import export
 from forge_client.errors import ClientError
-from forge_client.http import findings as http_findings
+from forge_client.http import remote
 from forge_client.sdk.rows import Rows
 from forge_schema.job_filter import parse
 from forge_schema.model.attempt_records import MetricRecord
@@ -343,7 +343,7 @@ def test_all_that_match_are_sorted_and_it_shows_if_there_are_more(
 ) -> None:
     # As many pages and limits as there are in 10,000 jobs, in a few.
     monkeypatch.setattr(runs, "PAGE", 2)
-    monkeypatch.setattr(http_findings, "PAGE", 2)
+    monkeypatch.setattr(remote, "PAGE", 2)
     jobs = [
         rig.submit(experiment="e", sweep=f"s-{n % 2}", owner="ann" if n else "bob",
                    parameters={"lr": lr, **({"old": 1} if n == 0 else {})})
@@ -370,7 +370,7 @@ def test_all_that_match_are_sorted_and_it_shows_if_there_are_more(
             client.runs(sort="lrr", count=1)
         assert (refused.value.code, refused.value.hint) == ("column_unknown", "did you mean lr?")
         assert client.runs("owner:nobody", sort="lrr") == []
-        for module in (runs, http_findings):
+        for module in (runs, remote):
             monkeypatch.setattr(module, "MOST_RUNS", 3)
         for some in (client.runs(sort="lr", count=2), client.run_groups(by="owner")):
             assert (some.found, some.more) == (3, True)

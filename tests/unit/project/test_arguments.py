@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forge_client.project.arguments import MOST_PARAMETERS, parameters
+from forge_client.sdk.function_files import MOST_PARAMETERS, parameters
 
 
 def train(lr: float, net: str = "cnn", **others: object) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from forge_client.errors import ClientError
-from forge_client.tasks import runner
-from forge_client.tasks.packing import packs
+from forge_client.project import task_runner
+from forge_client.project.tasks import packs
 from support.waiting import eventually
 
 # Notes each of its runs, measures and finds something, and fails if it is told so.
@@ -37,7 +37,7 @@ class Pack:
         self.ran = folder / "ran"
         for name in ("checkpoint", "output"):
             (folder / name).mkdir()
-        (folder / "run.py").write_bytes(Path(runner.__file__).read_bytes())
+        (folder / "run.py").write_bytes(Path(task_runner.__file__).read_bytes())
         places = {"CHECKPOINT_DIR": "checkpoint", "OUTPUT_DIR": "output"}
         places |= {"RESULT_FILE": "result.json", "METRICS_FILE": "metrics.jsonl"}
         self.env = {f"FORGE_{name}": str(folder / place) for name, place in places.items()}
@@ -62,7 +62,7 @@ class Pack:
 
     def records(self) -> list[dict[str, Any]]:
         written = json.loads((self.folder / "result.json").read_text())
-        records: list[dict[str, Any]] = written[runner.RECORDS]
+        records: list[dict[str, Any]] = written[task_runner.RECORDS]
         return records
 
 
@@ -82,7 +82,7 @@ def test_a_task_that_fails_does_not_end_the_others(pack: Pack) -> None:
     assert records[2]["metrics"] == {"loss": {"last": 1, "min": 1, "max": 3}}
     progress = (pack.folder / "metrics.jsonl").read_text().splitlines()[-1]
     assert json.loads(progress) == {"step": 3, "total": 3, "failed": 1}
-    assert [path.name for path in (pack.folder / "checkpoint").iterdir()] == [runner.FILE]
+    assert [path.name for path in (pack.folder / "checkpoint").iterdir()] == [task_runner.FILE]
 
 
 def test_the_next_attempt_runs_only_what_has_not_succeeded(pack: Pack) -> None:
@@ -112,9 +112,9 @@ def children(pid: int) -> list[int]:
 
 def test_results_that_are_too_large_for_the_jobs_are_left_out_largest_first() -> None:
     tasks = [{"result": {"text": "x" * size}} for size in (10, 200_000, 100_000)]
-    fitting = runner._fitting(tasks, len(json.dumps(tasks)))
+    fitting = task_runner._fitting(tasks, len(json.dumps(tasks)))
     assert [bool(one["result"]) for one in fitting] == [True, False, True]
-    assert fitting[1]["detail"] == runner.TOO_LARGE
+    assert fitting[1]["detail"] == task_runner.TOO_LARGE
 
 
 @pytest.mark.parametrize("per_job", [0, 1001])

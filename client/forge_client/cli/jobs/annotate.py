@@ -25,7 +25,7 @@ from forge_client.cli.options.selection import (
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
 from forge_client.errors import ClientError
-from forge_client.results.acted import DONE, check_acted
+from forge_client.results.endings import DONE, check_acted
 
 ENDED = [word for word in StateWord if word.terminal]
 Act = Callable[[Sequence[int]], Acted]

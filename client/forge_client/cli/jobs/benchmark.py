@@ -23,9 +23,9 @@ from forge_client.cli.show.submitted import ready, send
 from forge_client.connection import connect
 from forge_client.findings import all_points
 from forge_client.project.matrix import expanded, from_options, from_toml, sweep_name
+from forge_client.project.tasks import packing
 from forge_client.results.comparison import compare as compared
 from forge_client.results.names import SHOWN, whole_name
-from forge_client.tasks.packing import packing
 
 app = typer.Typer(
     cls=VerbNames, no_args_is_help=True, help="Sweeps: search, list, results, comparison."

@@ -1,17 +1,21 @@
-"""`forge submit`: a folder and a command become a job."""
+"""`forge submit`, a folder and a command become a job; and `forge change`, of one that waits."""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from forge_schema.model.job import JobDetail
 from forge_schema.model.quantities import counted, size_text
+from forge_schema.model.spec import KEYS
 
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.command_line import command_of
-from forge_client.cli.options.job_fields import changes
-from forge_client.cli.options.names import templates
-from forge_client.cli.options.session import settings_of
+from forge_client.cli.options.job_fields import OPTIONS, changes
+from forge_client.cli.options.job_options import with_job_options
+from forge_client.cli.options.names import JobId, templates
+from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format
@@ -24,6 +28,7 @@ from forge_client.project.listing import BundleEntry
 from forge_client.project.notices import missing
 from forge_client.project.request import Request
 from forge_client.project.submit import PreparedSubmit, uploaded
+from forge_client.results.endings import waiting_for
 from forge_client.settings import Settings
 
 FolderArgument = Annotated[
@@ -35,6 +40,8 @@ ConfigOption = Annotated[
         help="Saved job config; replaces the job in forge.toml.", autocompletion=templates
     ),
 ]
+# The options of a job that cannot be changed.
+FIXED = [name for name in OPTIONS if name not in KEYS or not KEYS[name].changes]
 
 
 @o.with_job_options()
@@ -124,3 +131,24 @@ def _packed(listing: Listing) -> list[BundleEntry]:
 
 def _named(entry: BundleEntry) -> str:
     return f"{entry.name} -> {entry.link}" if entry.link else entry.name
+
+
+@with_job_options(without=FIXED, variables=False)
+def change(context: typer.Context, job: JobId, form: FormatOption = Format.TABLE) -> None:
+    """Change a job that waits. It keeps its place, and its events show the old values."""
+    fields = Request().changed(changes(context.params)).fields()
+    fields = {name: value for name, value in fields.items() if value != {}}
+    if not fields:
+        raise ClientError(
+            "there is nothing to change",
+            hint=f"write what to change, as in `forge change {job} --priority 5`",
+            code="option_invalid",
+        )
+    with backend_of(context) as backend:
+        changed = backend.change(job, fields)
+    output.show_one(changed, form, partial(_say_changed, changed))
+
+
+def _say_changed(job: JobDetail) -> None:
+    held = waiting_for(job)
+    narration.say(f"job {job.job_id} is changed{f', and {held}' if held else ''}")

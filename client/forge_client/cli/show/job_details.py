@@ -145,7 +145,7 @@ def _result(result: Mapping[str, Any] | None) -> str:
     if not result:
         return inline(result)
     # Only for a job with a result: what runs tasks takes a while to import.
-    from forge_client.tasks.runner import RECORDS  # noqa: PLC0415
+    from forge_client.project.task_runner import RECORDS  # noqa: PLC0415
 
     tasks = result.get(RECORDS)
     if not isinstance(tasks, list):

@@ -144,9 +144,9 @@ def search(backend: Any, text: str, **chosen: Any) -> tuple[list[Any], str]:  # 
     try:
         page = backend.search(text, **chosen)
     except ForgeError as error:
-        from forge_client.compatibility import searches  # noqa: PLC0415 - few need it
+        from forge_client.compatibility import knows_no_search  # noqa: PLC0415 - few need it
 
-        if not searches.is_unknown(error):
+        if not knows_no_search(error):
             raise
         return backend.jobs(text, **chosen), ""
     more = f"looked at the newest jobs, down to {page.before}; --before {page.before} continues"

@@ -10,7 +10,7 @@ import pytest
 from forge_client.checks import CheckStanding
 from forge_client.direct.checks import disks
 from forge_schema.model.attempt_records import ArtifactRecord
-from forge_schema.read.gauges import growth
+from forge_schema.read.overview import growth
 from forge_schema.storage.file_store import FileStore
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import TypeVar
 from forge_schema.model.quantities import counted
 
 from forge_client.errors import ClientError
+from forge_client.project import task_runner
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.matrix import NAME_LENGTH
 from forge_client.project.request import Request
 from forge_client.project.submit import Parcel
-from forge_client.tasks import runner
 
 FOLDER = ".forge-tasks"
 # Of one job: their records are its result.
@@ -59,7 +59,7 @@ def packing(points: Sequence[Request], per_job: int | None) -> Iterator[Packed]:
     with tempfile.TemporaryDirectory(prefix="forge-tasks-") as staged:
         folder = Path(staged) / FOLDER
         folder.mkdir()
-        (folder / "run.py").write_bytes(Path(runner.__file__).read_bytes())
+        (folder / "run.py").write_bytes(Path(task_runner.__file__).read_bytes())
         for number, group in enumerate(groups):
             tasks = [
                 {"name": task.name, "parameters": task.parameters or {}, "command": task.command}

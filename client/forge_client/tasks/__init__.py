@@ -1,1 +1,0 @@
-"""Many small tasks in one job: how they are packed, and what runs them one after another there."""
