@@ -266,6 +266,7 @@ class AsyncClient:
         events: Sequence[str] | str | None = None,
         query: str | None = None,
         everyone: bool | None = None,
+        team: str | None = None,
         new_secret: bool = False,
         owner: str | None = None,
     ) -> KeptNotification: ...

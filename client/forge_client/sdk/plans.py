@@ -148,6 +148,7 @@ class Plans:
         events: Sequence[str] | str | None = None,
         query: str | None = None,
         everyone: bool | None = None,
+        team: str | None = None,
         new_secret: bool = False,
         owner: str | None = None,
     ) -> KeptNotification:
@@ -164,6 +165,7 @@ class Plans:
             events: `failed`, `stalled` and `approval` of a new one.
             query: which jobs, as for `jobs`; "" chooses all, as without one.
             everyone: whether to include all owners' jobs, for admins.
+            team: a team that you see, to cover its jobs; "" covers the owner's alone again.
             new_secret: whether a webhook that was there gets a new secret.
             owner: whose notification it is, here and below: you, unless an admin names another.
 
@@ -185,6 +187,7 @@ class Plans:
             "events": None if events is None else several(events),
             "query": query,
             "everyone": everyone,
+            "team": team,
             "new_secret": new_secret,
         }
         return self.backend.notifications.keep(name, wanted, owner=owner)

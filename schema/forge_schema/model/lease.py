@@ -38,7 +38,8 @@ class Grant:
     One that is handed out again, since the first answer was lost, was claimed `age_s` seconds ago.
     `parts` are hashes of the image, the environment and the bundle that it needs, None where it
     needs none, and then of the inputs to fetch. A gang has `nodes` leases with the same job and
-    attempt, of the ranks from 0. If it `resumes`, there may be a checkpoint to start from.
+    attempt, of the ranks from 0. If it `resumes`, there may be a checkpoint to start from. `team`
+    is the owner's at that moment, if the job may use its secrets.
     """
 
     job_id: int
@@ -60,6 +61,7 @@ class Grant:
     rank: int = 0
     nodes: int = 1
     resumes: bool = True
+    team: str | None = None
 
     @property
     def fence(self) -> Fence:

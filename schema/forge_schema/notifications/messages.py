@@ -180,14 +180,13 @@ def _written(jobs: dict[int, Row], row: Row) -> Facts | None:
 def _chosen(database: Database, rows: list[Row]) -> dict[int, Row]:
     """Return the jobs that the notification of these deliveries tells of."""
     first = rows[0]
-    scope = None if first["everyone"] else [first["owner"]]
     try:
         wanted = parse(first["query"]).seen_by(first["owner"])
     except ForgeError as error:
         # Another version accepted it.
         log.warning("notification_query_invalid", owner=first["owner"], error=error.message)
         return {}
-    chosen = among(database, wanted, _jobs_of(rows), scope=scope)
+    chosen = among(database, wanted, _jobs_of(rows), scope=first["scope"])
     return {job["job_id"]: job for job in chosen}
 
 

@@ -29,7 +29,7 @@ from forge_schema.notifications.webhook import new_secret
 # They say where a job is at the moment; which events are told of, the notification says.
 OF_THE_MOMENT = ("state", "waits", "worker", "since")
 # What a person chooses; a change tells which of them it changed.
-FIELDS = ("kind", "target", "events", "query", "everyone")
+FIELDS = ("kind", "target", "events", "query", "everyone", "team")
 TARGETS = "for a new one, give one of --webhook, --slack and --email"
 LISTED = "`forge notification list` lists them; an admin names another owner with --owner"
 TAKES_OVER = "`forge notification add NAME` by somebody who may see these jobs takes it over"
@@ -91,6 +91,7 @@ class Notifications:
             FilterInvalid: its query is malformed.
         """
         former, secret = self._rows(name), new_secret()
+        wanted = _of_one_kind(wanted)
         _check(self.planned(name, wanted))
         kept = self._database.row(
             "put_notification",
@@ -269,6 +270,16 @@ def set_notifier(database: Database, changes: NotifierChanges, *, actor: str) ->
         raise NotificationInvalid(str(error), hint="write a network as 10.0.0.0/8") from error
     given = sorted(changes.model_fields_set)
     database.rows("set_notifier", again=True, **changes.model_dump(), given=given, actor=actor)
+
+
+def _of_one_kind(wanted: NotificationRequest) -> NotificationRequest:
+    """Have a team take the place of everyone, and everyone that of a team."""
+    if wanted.everyone and wanted.team:
+        raise NotificationInvalid(
+            "a notification covers a team or everyone", hint="leave out --team or --everyone"
+        )
+    other = {"team": ""} if wanted.everyone else {"everyone": False} if wanted.team else {}
+    return wanted.model_copy(update=other)
 
 
 def _check(wanted: NotificationRequest) -> None:

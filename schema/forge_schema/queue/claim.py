@@ -278,4 +278,5 @@ def _grant(row: Row, nonce: UUID, needs: Capacity) -> Grant:
         rank=row.get("rank", 0),
         nodes=row.get("nodes", 1),
         resumes=row.get("resumes", True),
+        team=row.get("team"),
     )

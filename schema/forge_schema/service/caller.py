@@ -47,7 +47,7 @@ class Caller:
     """An authenticated caller; `key_id` is set if the request carried the API key itself.
 
     `session` is the id of the session that the request came in, if any. `others` are the owners
-    whose jobs the caller sees besides, and does not change; None is all.
+    whose jobs the caller sees besides, and does not change, those of `team` now; None is all.
     """
 
     owner: str
@@ -56,12 +56,14 @@ class Caller:
     key_id: str | None = None
     session: str = ""
     others: tuple[str, ...] | None = ()
+    team: str | None = None
 
     @classmethod
     def holding(cls, key: Row, actor: str, **more: Any) -> Self:  # noqa: ANN401 - its other fields
         """Return the caller with an API key or a session, as `Keys` returns it."""
         others = None if key["others"] is None else tuple(key["others"])
-        return cls(key["owner"], Role(key["role"]), actor, others=others, **more)
+        seen = {"others": others, "team": key["team"]}
+        return cls(key["owner"], Role(key["role"]), actor, **seen, **more)
 
     @property
     def admin(self) -> bool:
@@ -91,6 +93,10 @@ class Caller:
     def sees(self, owner: str | None) -> bool:
         """Tell whether the caller sees an owner's jobs; None is whatever the caller sees."""
         return owner is None or self.scope is None or owner in self.scope
+
+    def sees_team(self, team: str) -> bool:
+        """Tell whether the caller sees a team's jobs, whoever is in it."""
+        return self.everyone or self.team == team
 
     def within(self, owner: str | None) -> list[str] | None:
         """Return the scope, or of it only an owner whom the caller sees."""

@@ -22,7 +22,7 @@ from forge_schema.model.notifications import (
 )
 from forge_schema.model.states import Role
 from forge_schema.model.stored import PAGE
-from forge_schema.service.caller import Verbs
+from forge_schema.service.caller import Forbidden, Verbs
 from forge_schema.service.parameters import Count, Owner, OwnerInBody
 from forge_schema.service.submitting import Fields, checked
 from forge_schema.service.verb import ADMIN, SUBMITTER, FilledIn, Pages, Sent, verb
@@ -83,7 +83,9 @@ class Notifying(Verbs):
             NotificationInvalid: its target or its query cannot be used.
             NotificationUnknown: there is none with this name, and no target is given.
             FilterInvalid: its query is malformed.
-            Forbidden: only an admin's notification tells of everyone's jobs, or of workers.
+            Forbidden: only an admin's notification tells of everyone's jobs, or of workers, and of
+                a team's only that of a caller who sees them.
+            NoSuchTeam: there is no such team.
         """
         checked(NotificationNaming, {"name": name}, ())
         request = checked(NotificationRequest, wanted, ())
@@ -91,6 +93,8 @@ class Notifying(Verbs):
         whole = own.planned(name, request)
         if whole.everyone or not set(OF_WORKERS).isdisjoint(whole.events or ()):
             self.caller.require(Role.ADMIN)
+        if request.team:
+            self._check_team(request.team)
         self._check_room("notification", name, owner)
         return own.keep(name, request, server=server or None)
 
@@ -161,6 +165,14 @@ class Notifying(Verbs):
         wanted = checked(NotifierChanges, changes, ())
         rules.set_notifier(self._database, wanted, actor=self.caller.actor)
         return rules.notifier(self._database)
+
+    def _check_team(self, team: str) -> None:
+        from forge_schema.queue.limits import Limits, NoSuchTeam
+
+        if not self.caller.sees_team(team):
+            raise Forbidden(f"you do not see the jobs of the team {team}")
+        if not Limits(self._database, actor=self.caller.actor).teams(team):
+            raise NoSuchTeam(team)
 
     def _of(self, owner: str | None) -> rules.Notifications:
         from forge_schema.notifications import rules

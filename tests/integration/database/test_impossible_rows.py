@@ -308,6 +308,11 @@ IMPOSSIBLE = {
     ): "INSERT INTO notification (owner, name, kind, target, events, created_at)"
     " VALUES ('ann', 'n', 'fax', 'x', '{}', now())",
     (
+        "notification_of_whom",
+        "a notification about a team and everyone",
+    ): "INSERT INTO notification (owner, name, kind, target, events, created_at, everyone, team)"
+    " VALUES ('ann', 'n', 'slack', 'x', '{}', now(), true, 'nlp')",
+    (
         "delivery_state",
         "a message in a state that is none",
     ): "INSERT INTO delivery (notification_id, event, subject, at, state, next_at)"

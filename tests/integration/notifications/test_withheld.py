@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.access.api_keys import Keys, Sessions
+from forge_schema.model.admin import TeamChanges
 from forge_schema.model.states import Reason, Role
 from forge_schema.notifications.rules import NotificationWithheld
 from forge_schema.notifications.sender import DeliverySender
-from forge_schema.service.caller import Caller
+from forge_schema.queue.limits import Limits, NoSuchTeam
+from forge_schema.service.caller import Caller, Forbidden
 from forge_schema.service.notifications import Notifying
 from forge_schema.service.service import Service
 from support.notifications.receivers import receiver
@@ -189,6 +192,29 @@ def test_deliveries_that_wait_at_a_revocation_are_never_sent(scene: Scene) -> No
     assert scene.root.retry(name="ops") == 1
     scene.send()
     assert len(scene.hook.calls) == 2
+
+
+def test_who_leaves_a_team_is_not_told_of_it(scene: Scene) -> None:
+    limits = Limits(scene.rig.database, actor="user:root")
+    limits.set_team("nlp", TeamChanges(join=["ann", "bob"]))
+    outside, who = (scene.key("ann", Role.SUBMITTER, team=team) for team in (None, "nlp"))
+    with pytest.raises(Forbidden, match="do not see the jobs of the team nlp"):
+        scene.keep(outside, team="nlp")
+    with pytest.raises(NoSuchTeam):
+        scene.root.keep("ops", {"kind": "webhook", "target": scene.hook.url, "team": "no"})
+    scene.keep(replace(who, team="nlp"), team="nlp")
+    assert [scene.tell(owner) for owner in ("ann", "bob", "cleo")] == [1, 1, 0]
+    limits.set_team("vision", TeamChanges(join=["ann"]))
+    assert scene.tell("bob") == 0
+    assert (scene.reason or "").endswith("does not see the team nlp")
+    scene.root.keep("ops", {}, owner="ann")
+    assert [scene.tell(owner) for owner in ("ann", "bob")] == [0, 1]
+    limits.remove_team("nlp")
+    assert scene.tell("bob") == 0
+    assert scene.reason == "there is no team nlp any more"
+    scene.root.keep("ops", {"everyone": True}, owner="ann")
+    assert scene.root.listed()[0].team is None
+    assert scene.tell("cleo") == 1
 
 
 def test_an_admin_who_left_is_not_told_of_others(scene: Scene) -> None:

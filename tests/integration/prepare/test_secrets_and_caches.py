@@ -7,6 +7,8 @@ import os
 from typing import TYPE_CHECKING
 
 from forge_schema.explain.explain import explain
+from forge_schema.model.admin import TeamChanges
+from forge_schema.queue.limits import Limits
 from forge_worker.prepare.cache import CacheProvision, LruFolders, owner_key
 from forge_worker.runners.process.runner import ProcessRunner
 from support.waiting import eventually
@@ -35,11 +37,14 @@ print("secret:", os.environ["MINE"], "half:", os.environ["MINE"][:5], flush=True
 
 def secrets(root: Path) -> Path:
     folder = root / "secrets"
-    (folder / "ann").mkdir(parents=True)
+    for whose in ("ann", "@nlp"):
+        (folder / whose).mkdir(parents=True)
     for name, text in {
         "MINE": "everybody's",
         "SHARED": "two\nlines",
         "ann/MINE": "ann's alone\n",
+        "@nlp/MINE": "the team's",
+        "@nlp/TEAMS": "of nlp alone",
         "TINY": "abc",
         "BINARY": "\udcff\udcfe--",
     }.items():
@@ -56,6 +61,8 @@ def seen(bed: Bed, job: int) -> dict[str, object]:
 
 
 def test_jobs_get_only_their_owners_secrets_and_cache(both: Bed) -> None:
+    limits = Limits(both.database, actor="user:test")
+    limits.set_team("nlp", TeamChanges(join=["ann", "cleo"]))
     worker = both.worker(secrets_dir=secrets(both.root), cache_mb=2, log_flush_s=0.05)
     wanted = {"secrets": ["MINE", "SHARED"], "env": {"TORCH_HOME": "/elsewhere"}}
     tuning = {"tuning": {"precision": "bf16", "streams": 2}}
@@ -82,6 +89,8 @@ def test_jobs_get_only_their_owners_secrets_and_cache(both: Bed) -> None:
 
     bobs = seen(both, both.script(TELLS, "two", **wanted, owner="bob"))
     assert (bobs["MINE"], bobs["kept"]) == ("everybody's", [])
+    cleos = seen(both, both.script(TELLS, "of a team", **wanted, owner="cleo"))
+    assert cleos["MINE"] == "the team's"
     again = seen(both, both.script(TELLS, "three", **wanted))
     assert again["kept"] == ["huggingface/hub/one/weights"]
     with both.database.connection() as connection:
@@ -133,6 +142,23 @@ def test_a_job_waits_for_its_secret_and_starts_once_a_worker_has_it(
         (folder / "ann" / "LATE").write_text("of ann")
         made.succeeds(job)
         assert made.reasons(job) == ["succeeded"]
+
+
+def test_a_teams_secret_is_for_its_owners_of_now(tmp_path: Path, database_url: str) -> None:
+    with bed("process", tmp_path, database_url) as made:
+        made.worker(secrets_dir=secrets(tmp_path))
+        limits = Limits(made.database, actor="user:test")
+        for owner in ("bob", "@nlp"):  # An owner of that name is not the team.
+            job = made.submit("true", secrets=["TEAMS"], owner=owner)
+            assert "another owner" in explain(made.database, job).workers[0].text
+            made.queue.cancel(job)
+        limits.set_team("nlp", TeamChanges(join=["bob"]))
+        # For up to a minute, a worker remembers which shapes it cannot serve: this is another one.
+        made.succeeds(made.submit("true", secrets=["TEAMS", "MINE"], owner="bob"))
+        limits.set_team("nlp", TeamChanges(leave=["bob"]))
+        left = made.submit("true", secrets=["TEAMS", "MINE"], owner="bob", max_losses=0)
+        assert "another owner" in explain(made.database, left).workers[0].text
+        assert "it has no such secret for bob" in made.ended(left)["detail"]
 
 
 def test_the_oldest_of_the_caches_is_dropped_first_and_nothing_in_use(tmp_path: Path) -> None:

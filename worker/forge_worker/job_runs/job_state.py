@@ -35,6 +35,7 @@ GRANTED = (
     "preemptions",
     "rank",
     "nodes",
+    "team",
 )
 LEASE, STOP = "lease.json", "stop.json"
 # JSON escapes a character with up to six bytes.
@@ -84,7 +85,7 @@ def read(folders: Folders) -> AttemptHere | None:
     """Return the record in an attempt's folder; None if it is missing or incomplete."""
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         kept = _kept(folders.root / LEASE) or {}
-        granted = {name: kept["grant"][name] for name in GRANTED}
+        granted = {name: value for name, value in kept["grant"].items() if name in GRANTED}
         grant = Grant(int(kept["job_id"]), int(kept["token"]), UUID(kept["nonce"]), **granted)
         slot = MachineSlot(**{**kept["slot"], "gpu_uuids": tuple(kept["slot"]["gpu_uuids"])})
         attempt = LiveAttempt(grant, folders, claimed_s=float(kept["claimed_s"]))

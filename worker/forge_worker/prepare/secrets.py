@@ -9,12 +9,15 @@ from pathlib import Path
 
 import structlog
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.lease import Grant
 from forge_schema.model.quantities import counted, size_text
 from forge_schema.model.spec import ENV_NAME, FOR_ALL, SECRET, owner_mark
 
 from forge_worker.attempt import LiveAttempt, Redactor
 from forge_worker.runners.runner import Runner, RunSpec
 
+# Before the name of a team whose folder it is; an owner's name that begins with it has no folder.
+OF_TEAM = "@"
 SHORTEST = 4  # shorter ones would be redacted inside ordinary words
 LARGEST_BYTES = 64 << 10  # within the kernel's limit for one variable
 # How many secrets a worker announces, and how many owners of one.
@@ -30,9 +33,9 @@ class SecretUnusable(ForgeError):
 
 
 class SecretStore:
-    """Look up secrets by name, the owner's own before shared ones; without a folder, none.
+    """Look up secrets by name: the owner's own, then the team's, then those of all.
 
-    `worker` is the worker's name for error messages.
+    Without a folder, there are none. `worker` is the worker's name for error messages.
     """
 
     def __init__(self, folder: Path | None, worker: str) -> None:
@@ -40,13 +43,13 @@ class SecretStore:
         self._worker = worker
         self._warned: set[Path] = set()
 
-    def secret(self, owner: str, name: str) -> str:
-        """Return the text of a secret, without the newline that editors append.
+    def secret(self, grant: Grant, name: str) -> str:
+        """Return the text of a secret for a job, without the newline that editors append.
 
         Raises:
-            SecretUnusable: the owner has no secret of this name, or it cannot be used.
+            SecretUnusable: there is no secret of this name for its owner, or it cannot be used.
         """
-        path = self._find(owner, name)
+        path = self._find(grant, name)
         try:
             self._check_rights(path)
             data = path.read_bytes()
@@ -57,12 +60,14 @@ class SecretStore:
         except _Unfit as error:
             raise self._refused(name, *error.args) from error
 
-    def known(self, owner: str, name: str) -> str | None:
+    def known(self, grant: Grant, name: str) -> str | None:
         """Return the text of a secret, None if there is none; raises as `secret`."""
-        return self.secret(owner, name) if self._place(owner, name) else None
+        return self.secret(grant, name) if self._place(grant, name) else None
 
     def labels(self) -> dict[str, str]:
         """Return the labels that tell which secrets there are, for all owners or for some.
+
+        The mark of a team has an @ before it; `forge_is_of_team` knows who is in it.
 
         Whether a secret can be used shows when a job gets it.
         """
@@ -74,7 +79,7 @@ class SecretStore:
                 owners.setdefault(place.name, set()).add(FOR_ALL)
             elif place.is_dir():
                 for own in _entries(place):
-                    owners.setdefault(own.name, set()).add(owner_mark(place.name))
+                    owners.setdefault(own.name, set()).add(_mark(place.name))
         names = sorted(name for name in owners if ENV_NAME.fullmatch(name))[:MOST]
         return {
             SECRET + name: FOR_ALL
@@ -83,27 +88,29 @@ class SecretStore:
             for name in names
         }
 
-    def _find(self, owner: str, name: str) -> Path:
+    def _find(self, grant: Grant, name: str) -> Path:
         if self._folder is None:
             raise self._refused(
                 name,
                 "it keeps no secrets",
                 f"set FORGE_SECRETS_DIR there to a folder that has a file {name}, and restart it",
             )
-        if path := self._place(owner, name):
+        if path := self._place(grant, name):
             return path
         raise self._refused(
             name,
-            f"it has no such secret for {owner}",
+            f"it has no such secret for {grant.owner}",
             f"write it to the file {name} in FORGE_SECRETS_DIR there",
         )
 
-    def _place(self, owner: str, name: str) -> Path | None:
+    def _place(self, grant: Grant, name: str) -> Path | None:
         if self._folder is None:
             return None
-        # An owner's name can be any text; one that is not a valid folder name has no folder.
-        own = [self._folder / owner / name] if _is_folder_name(owner) else []
-        return next((path for path in (*own, self._folder / name) if path.is_file()), None)
+        # A name can be any text; one that is not a valid folder name has no folder.
+        own = [] if grant.owner.startswith(OF_TEAM) else [grant.owner]
+        folders = [*own, *([OF_TEAM + grant.team] if grant.team else [])]
+        places = [self._folder / whose / name for whose in folders if _is_folder_name(whose)]
+        return next((path for path in (*places, self._folder / name) if path.is_file()), None)
 
     def _refused(self, name: str, why: str, hint: str) -> SecretUnusable:
         return SecretUnusable(
@@ -124,8 +131,14 @@ def _entries(folder: Path) -> list[Path]:
         return []
 
 
-def _is_folder_name(owner: str) -> bool:
-    return "/" not in owner and "\0" not in owner and owner not in {"", ".", ".."}
+def _mark(folder: str) -> str:
+    if folder.startswith(OF_TEAM):
+        return OF_TEAM + owner_mark(folder.removeprefix(OF_TEAM))
+    return owner_mark(folder)
+
+
+def _is_folder_name(whose: str) -> bool:
+    return "/" not in whose and "\0" not in whose and whose not in {"", ".", ".."}
 
 
 class _Unfit(Exception):
@@ -173,7 +186,7 @@ class SecretProvision:
 
     def _cover(self, attempt: LiveAttempt) -> dict[str, str]:
         names = attempt.grant.spec.get("secrets", [])
-        secrets = {name: self._store.secret(attempt.grant.owner, name) for name in names}
+        secrets = {name: self._store.secret(attempt.grant, name) for name in names}
         attempt.redactor = Redactor(secrets.values())
         return secrets
 

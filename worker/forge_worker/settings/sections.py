@@ -198,7 +198,8 @@ class PolicySettings(BaseSettings):
         default=True, description="keep each owner's model caches between jobs"
     )
     secrets_dir: OptionalPath = Field(
-        None, description="folder of secrets for jobs: one file each, or a folder per owner"
+        None,
+        description="folder of secrets for jobs: a file each, or a folder per owner or @TEAM",
     )
     inputs_mb: PositiveInt = Field(
         102_400, description="disk for the inputs of jobs, MiB; those in use stay"

@@ -19,7 +19,7 @@ from forge_schema.model.quantities import counted
 
 from forge_client.backend import Backend
 from forge_client.cli.options.command_line import VerbNames
-from forge_client.cli.options.names import notifications
+from forge_client.cli.options.names import notifications, teams
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
@@ -60,7 +60,7 @@ COLUMNS: list[Column] = [
     ("TARGET", lambda n: n.target),
     ("EVENTS", lambda n: ",".join(n.events)),
     ("QUERY", lambda n: n.query),
-    ("OWNER", lambda n: "everyone" if n.everyone else n.owner),
+    ("OWNER", lambda n: "everyone" if n.everyone else f"team {n.team}" if n.team else n.owner),
     ("DELIVERIES", _state),
     ("ERROR", lambda n: n.withheld or n.error),
 ]
@@ -101,6 +101,10 @@ def add(
         bool | None,
         typer.Option("--everyone/--no-everyone", help="Include all owners' jobs; for admins."),
     ] = None,
+    team: Annotated[
+        str | None,
+        typer.Option(help="Cover this team's jobs; '' for yours alone.", autocompletion=teams),
+    ] = None,
     new_secret: Annotated[
         bool, typer.Option("--new-secret", help="Make a new secret for a webhook that has one.")
     ] = False,
@@ -122,6 +126,7 @@ def add(
         "events": [event.value for event in on] if on else None,
         "query": query,
         "everyone": everyone,
+        "team": team,
         "new_secret": new_secret,
     }
     with backend_of(context) as backend:

@@ -36,6 +36,7 @@ class NewNotification(BaseModel):
     target: Text = ""
     events: list[Occasion] = []
     query: Text = ""
+    team: Text = ""
 
 
 @router.get("")

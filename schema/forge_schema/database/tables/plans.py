@@ -87,7 +87,7 @@ class Dependency(SQLModel, table=True):
 
 
 class Notification(SQLModel, table=True):
-    """Whom to tell of which events, and about which jobs.
+    """Whom to tell of which events, and about which jobs: the owner's, a team's or everyone's.
 
     `target` and `secret` are never shown again. `server` is where the dashboard is, for links.
     After `failures` tries in a row that failed, none but a test is made before `paused_until`.
@@ -97,6 +97,7 @@ class Notification(SQLModel, table=True):
     __table_args__ = (
         UniqueConstraint("owner", "name", name="notification_name"),
         CheckConstraint("kind IN ('webhook', 'slack', 'email')", name="notification_kind"),
+        CheckConstraint("team IS NULL OR NOT everyone", name="notification_of_whom"),
     )
 
     id: int = c.identity(big=False)
@@ -115,6 +116,7 @@ class Notification(SQLModel, table=True):
     failures: int = c.small(default="0")
     paused_until: datetime | None = c.moment(null=True)
     error: str | None = c.string(null=True)
+    team: str | None = c.string(null=True)
 
 
 class Delivery(SQLModel, table=True):

@@ -50,7 +50,8 @@ class NotificationRequest(KnownFields):
 
     `target` is the URL of a webhook, or the address of an e-mail; a new notification has one, and
     `kind` is given with it. `query` chooses jobs as `forge ps` does; an empty one chooses all.
-    `everyone` includes those of all owners. The secret of its webhooks stays without `new_secret`.
+    `everyone` includes those of all owners. A `team` has it cover those of the team's owners, an
+    empty one those of its own owner again. The secret of its webhooks stays without `new_secret`.
     """
 
     kind: NotificationKind | None = None
@@ -60,6 +61,7 @@ class NotificationRequest(KnownFields):
     events: Annotated[list[Occasion], Field(min_length=1)] | None = None
     query: Annotated[Text, Field(max_length=1000)] | None = None
     everyone: Flag | None = None
+    team: Annotated[Text, Field(max_length=200)] | None = None
     new_secret: Flag = False
 
 
@@ -77,6 +79,7 @@ class Notification(Record):
     events: list[Open[Occasion]]
     query: str = ""
     everyone: bool = False
+    team: str | None = None
     created_at: datetime
     waiting: int = 0
     failed: int = 0

@@ -63,7 +63,7 @@ def _env_name(name: str) -> str:
 
 
 def owner_mark(owner: str) -> str:
-    """Return what stands for an owner in a worker's labels, which everybody may read."""
+    """Return what stands for an owner or a team in labels, which everybody may read."""
     return hashlib.sha256(owner.encode()).hexdigest()[:12]
 
 

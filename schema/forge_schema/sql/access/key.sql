@@ -3,6 +3,7 @@
 SELECT
     found.id, found.owner, found.role, found.public_key, found.acts_for, found.expires_at,
     coalesce(key.hash, found.hash) AS hash, forge_now() AS now,
+    CASE WHEN key.id IS NULL THEN found.team ELSE key.team END AS team,
     forge_others(
         found.owner,
         CASE WHEN key.id IS NULL THEN found.team ELSE key.team END,

@@ -6,6 +6,6 @@ WITH used AS (
         AND (last_used_at IS NULL OR last_used_at < forge_now() - interval '1 minute')
 )
 SELECT
-    id, owner, role, public_key, hash, forge_others(owner, team, everyone) AS others
+    id, owner, role, public_key, hash, team, forge_others(owner, team, everyone) AS others
 FROM api_key
 WHERE id = %(id)s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > forge_now())

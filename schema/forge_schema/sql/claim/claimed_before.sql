@@ -3,7 +3,7 @@
 SELECT
     lease.job_id, lease.token, lease.attempt, lease.lane_id, lease.nice, lease.failures,
     lease.losses, lease.preemptions, lease.rank, lease.nodes, job.name, job.owner, job.spec,
-    job.bundle_digest, job.timeout_s,
+    job.bundle_digest, job.timeout_s, forge_secrets_of(job.owner, job.spec) AS team,
     forge_parts(job.owner, job.bundle_digest, job.spec) AS parts,
     extract(EPOCH FROM forge_now() - lease.claimed_at)::float8 AS age_s
 FROM lease

@@ -144,6 +144,7 @@ SELECT
     ) END AS heads, taken.job_id, taken.token,
     taken.attempt, taken.lane_id, taken.nice, taken.failures, taken.losses, taken.preemptions,
     job.name, job.owner, job.spec, job.bundle_digest, job.timeout_s,
+    forge_secrets_of(job.owner, job.spec) AS team,
     taken.attempt > 1 OR job.source_job_id IS NOT NULL AS resumes, taken.parts
 FROM (SELECT) AS always
 LEFT JOIN taken ON true

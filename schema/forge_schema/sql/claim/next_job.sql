@@ -4,7 +4,8 @@
 SELECT
     job.id AS job_id, 0 AS token, head.attempt + 1 AS attempt, lane.id AS lane_id, head.nice,
     head.failures, head.losses, head.preemptions, job.name, job.owner, job.spec, job.bundle_digest,
-    job.timeout_s, forge_parts(job.owner, job.bundle_digest, job.spec) AS parts
+    job.timeout_s, forge_secrets_of(job.owner, job.spec) AS team,
+    forge_parts(job.owner, job.bundle_digest, job.spec) AS parts
 FROM unnest(%(lanes)s::integer[]) WITH ORDINALITY AS one (lane_id, place)
 JOIN lane ON lane.id = one.lane_id AND NOT lane.paused
 CROSS JOIN LATERAL (

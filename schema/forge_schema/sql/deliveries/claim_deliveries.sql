@@ -15,7 +15,7 @@ WITH first AS MATERIALIZED (
     ) AS oldest
     WHERE n.id = %(notification_id)s
         AND forge_next_try(oldest.next_at, n.paused_until) <= forge_now()
-        AND forge_why_withheld(n.actor, n.owner, forge_least_role(n.everyone, n.events)) IS NULL
+        AND forge_why_silent(n) IS NULL
 ),
 due AS MATERIALIZED (
     SELECT delivery.id

@@ -17,7 +17,7 @@ WITH fetched AS (
 SELECT
     fetched.job_id, fetched.token, fetched.attempt, fetched.lane_id, fetched.nice, fetched.failures,
     fetched.losses, fetched.preemptions, fetched.rank, fetched.nodes, job.name, job.owner, job.spec,
-    job.bundle_digest, job.timeout_s,
+    job.bundle_digest, job.timeout_s, forge_secrets_of(job.owner, job.spec) AS team,
     forge_parts(job.owner, job.bundle_digest, job.spec) AS parts,
     extract(EPOCH FROM forge_now() + %(ttl)s::interval - fetched.expires_at)::float8 AS age_s
 FROM fetched

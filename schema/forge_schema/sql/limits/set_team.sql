@@ -1,7 +1,7 @@
 -- Makes a team unless there is one of the name; some owners `join` it, whatever team they are in,
 -- some `leave` it, and it gets those of its limits that are `given`. Idempotent but for the event of
 -- limits. Returns whom it concerns: who was in the team, and who is now.
--- Locks: team, then owner_quota; valid only after `lock_owners`, in the same transaction.
+-- Locks: team, then owner_quota, then api_key; valid only after `lock_owners`, in the same transaction.
 WITH made AS (
     INSERT INTO team (
         name, created_at, max_jobs, max_gpus, guaranteed_gpus, gpu_hours_per_month, cost_per_month,
@@ -36,6 +36,15 @@ gone AS (
     FROM before
     WHERE owner_quota.owner = before.owner AND before.owner = ANY(%(leave)s::text[])
     RETURNING owner_quota.owner
+),
+-- Who leaves a team, or is moved out of one, sees it no more.
+blind AS (
+    UPDATE api_key SET team = NULL
+    FROM owner_quota AS former
+    WHERE former.owner = api_key.owner AND former.team = api_key.team
+        AND former.owner = ANY(
+            CASE WHEN former.team = %(name)s THEN %(leave)s ELSE %(join)s END::text[]
+        )
 ),
 told AS (
     INSERT INTO event (at, actor, action, detail)

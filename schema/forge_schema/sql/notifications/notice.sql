@@ -48,7 +48,9 @@ made AS (
         ON found.event = ANY(notification.events) AND found.at >= notification.created_at
         AND notification.withheld IS NULL
         AND (
-            notification.everyone OR notification.owner = job.owner
+            notification.everyone
+            OR (notification.team IS NULL AND notification.owner = job.owner)
+            OR notification.team = forge_team(job.owner)
             OR found.event LIKE 'worker%%'
         )
     ON CONFLICT ON CONSTRAINT delivery_once_per_event DO NOTHING

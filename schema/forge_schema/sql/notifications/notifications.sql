@@ -2,8 +2,7 @@
 -- deliveries, and why nothing is sent for them.
 SELECT
     n.id, n.owner, n.name, n.kind, n.target, n.events, n.query, n.everyone, n.created_at, n.error,
-    n.server,
-    forge_why_withheld(n.actor, n.owner, forge_least_role(n.everyone, n.events)) AS withheld,
+    n.server, n.team, forge_why_silent(n) AS withheld,
     CASE WHEN n.paused_until > forge_now() THEN n.paused_until END AS paused_until,
     (
         SELECT count(*) FROM delivery WHERE delivery.notification_id = n.id AND state = 'waiting'

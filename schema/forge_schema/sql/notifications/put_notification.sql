@@ -5,14 +5,15 @@
 -- there is none to change and no target for a new one. Says whether the given secret is now its own.
 WITH kept AS (
     INSERT INTO notification (
-        owner, name, kind, target, secret, events, query, everyone, server, created_at, actor
+        owner, name, kind, target, secret, events, query, everyone, server, created_at, actor,
+        team
     )
     SELECT
         %(owner)s, %(name)s, wanted.kind, wanted.target,
         CASE WHEN wanted.kind = 'webhook' THEN %(secret)s END,
         coalesce(%(events)s::text[], %(usual)s::text[]), coalesce(%(query)s, ''),
         coalesce(%(everyone)s, false), %(server)s, forge_now(),
-        %(actor)s
+        %(actor)s, nullif(%(team)s, '')
     FROM (
         -- A change conflicts with the row below, and has to reach that.
         SELECT
@@ -31,13 +32,14 @@ WITH kept AS (
         events = coalesce(%(events)s::text[], notification.events),
         query = coalesce(%(query)s, notification.query),
         everyone = coalesce(%(everyone)s, notification.everyone),
+        team = nullif(coalesce(%(team)s, notification.team), ''),
         server = coalesce(excluded.server, notification.server),
         actor = excluded.actor,
         withheld = NULL,
         failures = 0,
         paused_until = NULL,
         error = NULL
-    RETURNING owner, name, kind, events, everyone, secret
+    RETURNING owner, name, kind, events, everyone, team, secret
 ),
 told AS (
     INSERT INTO event (at, actor, action, detail)

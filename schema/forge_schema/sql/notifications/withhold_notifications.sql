@@ -2,9 +2,7 @@
 -- not sent, and resumes those whose makers may again. The trail says so, once for each change.
 -- Locks: delivery, then notification.
 WITH judged AS MATERIALIZED (
-    SELECT
-        id, actor, withheld AS former,
-        forge_why_withheld(actor, owner, forge_least_role(everyone, events)) AS why
+    SELECT id, actor, withheld AS former, forge_why_silent(notification) AS why
     FROM notification
 ),
 given_up AS (

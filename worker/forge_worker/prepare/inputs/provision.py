@@ -94,7 +94,7 @@ class InputProvision:
     def _source(self, source: NamedSource, attempt: LiveAttempt) -> InputSource:
         if source.kind in OF_JOBS:
             return JobFiles(source, attempt.fence, self.gateway, self.objects(attempt))
-        secret = partial(self.secrets.known, attempt.grant.owner)
+        secret = partial(self.secrets.known, attempt.grant)
         if source.kind == S3:
             # boto3 takes long to import, and many workers never need it.
             from forge_worker.prepare.inputs.s3 import S3Files  # noqa: PLC0415
