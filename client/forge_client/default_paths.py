@@ -32,6 +32,11 @@ def logins() -> Path:
     return _folders().user_state_path / "logins"
 
 
+def authorities() -> Path:
+    """Return the folder of servers' own authorities, a file for each server of `forge login`."""
+    return _folders().user_state_path / "authorities"
+
+
 def trusted() -> Path:
     """Return the folder with an empty file for each server that a project may name."""
     return _folders().user_state_path / "trusted"

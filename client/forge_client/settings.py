@@ -78,10 +78,18 @@ class Settings(BaseModel):
             url,
             key or login,
             signing_key=self.signing_key_file,
-            ca=self.tls_ca,
+            ca=self.trusted(url),
             verify=not self.insecure_skip_verify,
             login=login is not None,
         )
+
+    def trusted(self, url: str) -> Path | None:
+        """Return the file of the authorities that are named, or that `forge login` has for it."""
+        if self.tls_ca is not None or not url.startswith("https:"):
+            return self.tls_ca
+        from forge_client.http import logins  # noqa: PLC0415 - as below
+
+        return logins.authority(url)
 
     def asks_about(self) -> str | None:
         """Return the server that a key would be sent to though only a folder names it, if any."""

@@ -1,4 +1,4 @@
-"""The wheel of this installation, made anew from its files, for machines that join."""
+"""What machines that join need: the wheel of this installation, and the server's own authority."""
 
 import hashlib
 from base64 import urlsafe_b64encode
@@ -12,7 +12,12 @@ from io import BytesIO
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from forge_schema.own_authority import fingerprint
+
 from forge_functions.errors import Refused
+from forge_functions.settings import FunctionsSettings, ServerSettings
 
 DISTRIBUTION = "forge-queue"
 PACKAGES = ("forge_client", "forge_functions", "forge_schema", "forge_worker")
@@ -55,6 +60,21 @@ def package() -> Package:
     files[record] = "".join(f"{line}\n" for line in _record(files, record)).encode()
     content = _zipped(files)
     return Package(f"{stem}-py3-none-any.whl", content, hashlib.sha256(content).hexdigest())
+
+
+def authority_of(settings: ServerSettings) -> str | None:
+    """Return the certificate of the authority of the server's own, None if its chain has none."""
+    if not isinstance(settings, FunctionsSettings) or settings.tls_cert is None:
+        return None
+    last = x509.load_pem_x509_certificates(Path(settings.tls_cert).read_bytes())[-1]
+    is_root = last.issuer == last.subject
+    return last.public_bytes(Encoding.PEM).decode() if is_root else None
+
+
+def fingerprint_of(settings: ServerSettings) -> str:
+    """Return the fingerprint of the server's own authority; "" if it has none."""
+    certificate = authority_of(settings)
+    return fingerprint(certificate) if certificate else ""
 
 
 def _code() -> Iterator[tuple[str, bytes]]:

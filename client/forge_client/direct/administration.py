@@ -33,6 +33,7 @@ class DirectAdmin(Admin):
         lasts: timedelta | None = None,
         server: str = "",
         digest: str = "",
+        authority: str = "",
     ) -> Invitation:
         """Make a worker that waits for its machine, and the line to paste there.
 
@@ -40,13 +41,20 @@ class DirectAdmin(Admin):
             ClientError: no server is named, or it does not answer.
         """
         url = self._server(url or server)
-        digest = digest or _package_digest(url)
+        if not digest:
+            digest, authority = _package_and_authority(url)
         return super().invite_worker(
-            name, url=url, digest=digest, ephemeral=ephemeral, labels=labels, lasts=lasts
-        )
+            name, url=url, digest=digest, authority=authority, ephemeral=ephemeral, labels=labels,
+            lasts=lasts,
+        )  # fmt: skip
 
     def upgrade_line(
-        self, *, url: str | None = None, server: str = "", digest: str = ""
+        self,
+        *,
+        url: str | None = None,
+        server: str = "",
+        digest: str = "",
+        authority: str = "",
     ) -> UpgradeLine:
         """Return the line to paste on machines that have joined, for the server's version.
 
@@ -54,7 +62,9 @@ class DirectAdmin(Admin):
             ClientError: no server is named, or it does not answer.
         """
         url = self._server(url or server)
-        return super().upgrade_line(url=url, digest=digest or _package_digest(url))
+        if not digest:
+            digest, authority = _package_and_authority(url)
+        return super().upgrade_line(url=url, digest=digest, authority=authority)
 
     def _server(self, named: str) -> str:
         """Return the server's URL: the named one, or that of `forge up`."""
@@ -68,23 +78,25 @@ class DirectAdmin(Admin):
         return url
 
 
-def _package_digest(url: str) -> str:
-    """Return the SHA-256 of the package that a server gives to machines that join."""
+def _package_and_authority(url: str) -> tuple[str, str]:
+    """Return the SHA-256 of the package that a server gives out, and of its own authority."""
     # What speaks HTTP takes a while to import.
     import httpx  # noqa: PLC0415
     from forge_schema.http_client import open_client, tls_context  # noqa: PLC0415
+    from forge_schema.own_authority import fingerprint, offered  # noqa: PLC0415
 
     try:
         tls, patience = tls_context(None), httpx.Timeout(PATIENCE_S)
         with as_client_error(), open_client("forge", tls, patience) as client:
             answer = client.get(f"{url.rstrip('/')}{PACKAGE}").raise_for_status()
+            own = offered(url, tls)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ClientError(
             f"{url} does not give out the package for machines: {error}",
             hint="check --server; it names a forge-server, as in https://forge.example:8900",
             code="server_unreachable",
         ) from error
-    return hashlib.sha256(answer.content).hexdigest()
+    return hashlib.sha256(answer.content).hexdigest(), fingerprint(own) if own else ""
 
 
 @raising_client_errors

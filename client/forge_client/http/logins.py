@@ -38,6 +38,23 @@ def _path(url: str) -> Path:
     return default_paths.logins() / quote(url, safe="")
 
 
+def keep_authority(url: str, certificate: str) -> None:
+    """Store the certificate of a server's own authority, which is trusted for this server only."""
+    path = _authority(url)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    own_files.replace(path, certificate)
+
+
+def authority(url: str) -> Path | None:
+    """Return the file with the certificate of a server's own authority, if one was stored."""
+    path = _authority(url)
+    return path if path.is_file() else None
+
+
+def _authority(url: str) -> Path:
+    return default_paths.authorities() / quote(url, safe="")
+
+
 def is_trusted(url: str) -> bool:
     """Tell whether a key may be sent to a server that only a folder names."""
     return _agreed(url).is_file()

@@ -45,7 +45,9 @@ def issued(folder: Path, names: tuple[str, ...]) -> tuple[Path, Path, bool]:
         .sign(signer, hashes.SHA256())
     )
     write(key, _pem(own), 0o640)
-    write(chain, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    # With the authority, which the server then gives to those who know its fingerprint.
+    whole = [one.public_bytes(serialization.Encoding.PEM) for one in (certificate, authority)]
+    write(chain, b"".join(whole), 0o644)
     return chain, key, True
 
 

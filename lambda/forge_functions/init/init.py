@@ -120,7 +120,7 @@ def _next(given: Answers) -> None:
     say(f"the server is {given.url}; from here, with that key in FORGE_API_KEY:")
     say(f"  {trust}FORGE_URL={given.url} forge doctor")
     if trust:
-        say(f"people and machines trust it by {ours}: send them that file, and no key beside it")
+        say(f"what `forge invite` and `forge worker add` print trusts it; others need {ours}")
 
 
 def say(line: str) -> None:

@@ -24,7 +24,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from forge_functions.auth.authentication import AsAdmin, AsSubmitter, AsViewer, JobInPath
 from forge_functions.bodies import Done, Items, RequestBody, next_page
 from forge_functions.errors import problems
-from forge_functions.joining import package
+from forge_functions.joining import fingerprint_of, package
 from forge_functions.lazy_routes import Later
 from forge_functions.routes.guarded_route import Router
 from forge_functions.services import Services
@@ -154,12 +154,14 @@ def _value(parameter: Parameter, given: dict[str, Any], message: Any) -> Any:  #
 
 
 def _filled_in(verb: Verb, parameter: Parameter, request: Request) -> Any:  # noqa: ANN401 - as the parameter
-    """Return what the server adds: how many items fill a page, its package, or its URL."""
+    """Return what the server adds: a page's length, its package, its authority, or its URL."""
     if parameter.name == "count":
         return verb.pages and verb.pages.full
     if parameter.name == "digest":
         return package().digest
     services: Services = request.app.state.services
+    if parameter.name == "authority":
+        return fingerprint_of(services.settings)
     return services.url(str(request.base_url))
 
 

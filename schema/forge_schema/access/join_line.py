@@ -4,6 +4,7 @@ import re
 from string import Template
 
 from forge_schema.model.errors import ForgeError
+from forge_schema.own_authority import AUTHORITY
 
 PACKAGE = "/api/v1/workers/package"
 # Inside two kinds of quotes, so nothing that a shell or Python could take for its own.
@@ -16,11 +17,21 @@ PROGRAM = Template(
     'sys.excepthook=lambda t,e,b:sys.stderr.write(f"forge: {u} cannot be read: {e}\\n  check that '
     "this machine reaches it; if its certificate comes from an authority of your own, export "
     'SSL_CERT_FILE=authority.pem; then paste the line again\\n");'
-    'p=r.urlopen(u+"$package",timeout=60).read();'
+    "${trust}"
+    'p=r.urlopen(u+"$package",timeout=60,context=c).read();'
     'hashlib.sha256(p).hexdigest()=="$digest"or sys.exit(f"forge: {u} sends another version than '
     'this line is for; ask an admin for a new line: forge worker add NAME");'
-    'exec(zipfile.ZipFile(io.BytesIO(p)).read("forge_worker/commands/join.py"));join(u,p)'
+    'exec(zipfile.ZipFile(io.BytesIO(p)).read("forge_worker/commands/join.py"));join(u,p,a)'
 )
+# The authority is all that is asked of a server which is not trusted yet.
+TRUST = Template(
+    'import ssl;a=r.urlopen(u+"$path",timeout=60,context=ssl._create_unverified_context())'
+    ".read(10**5).decode();d=ssl.PEM_cert_to_DER_cert(a);"
+    'hashlib.sha256(d).hexdigest()=="$fingerprint"or sys.exit(f"forge: {u} has another authority '
+    'than this line is for; ask an admin for a new line: forge worker add NAME");'
+    "a=ssl.DER_cert_to_PEM_cert(d);c=ssl.create_default_context(cadata=a);"
+)
+NO_TRUST = 'a="";c=None;'
 LINE = Template(
     "for p in python3 python3.13 python3.12 python3.11 ''; do "
     '"$$p" -c "import sys;sys.exit(sys.version_info<(3,11))" 2>/dev/null && break; done; '
@@ -36,7 +47,7 @@ class UrlUnusable(ForgeError):
     code = "url_unusable"
 
 
-def join_line(url: str, token: str, digest: str) -> str:
+def join_line(url: str, token: str, digest: str, authority: str = "") -> str:
     """Return the line for a machine.
 
     The token is a variable of the command, so it is in no list of processes.
@@ -45,6 +56,7 @@ def join_line(url: str, token: str, digest: str) -> str:
         url: where the machine reaches the server.
         token: the token to join with.
         digest: the SHA-256 of the server's package.
+        authority: the fingerprint of the server's own authority, if it has one.
 
     Raises:
         UrlUnusable: the URL is not a plain one.
@@ -54,5 +66,7 @@ def join_line(url: str, token: str, digest: str) -> str:
             f"{url!r} cannot be put into a line for a machine",
             hint="name the server as https://forge.example:8900",
         )
-    program = PROGRAM.substitute(url=url.rstrip("/"), package=PACKAGE, digest=digest)
+    own = authority and url.startswith("https:")
+    trust = TRUST.substitute(path=AUTHORITY, fingerprint=authority) if own else NO_TRUST
+    program = PROGRAM.substitute(url=url.rstrip("/"), package=PACKAGE, digest=digest, trust=trust)
     return LINE.substitute(token=token, program=program)

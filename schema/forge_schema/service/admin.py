@@ -251,6 +251,7 @@ class Admin(Verbs):
         lasts: Lasts = None,
         server: FilledIn = "",
         digest: FilledIn = "",
+        authority: FilledIn = "",
     ) -> Invitation:
         """Create a worker that waits for its machine, and the line to paste there.
 
@@ -264,19 +265,25 @@ class Admin(Verbs):
             lasts: time until the line expires; a day, if it is not given.
             server: where the caller reaches the server.
             digest: the SHA-256 of the server's package.
+            authority: the fingerprint of the server's own authority, if it has one.
         """
         kind = WorkerKind.EPHEMERAL if ephemeral else WorkerKind.PERSISTENT
         lasts = LINE_LASTS if lasts is None else lasts
         url = url or server
         join_line(url, "", digest)  # A URL that cannot be used must not change anything.
         worker_id, token = self._workers.invite(name, kind=kind, labels=labels, lasts=lasts)
-        line = join_line(url, token, digest)
+        line = join_line(url, token, digest, authority)
         lasts_s = int(lasts.total_seconds())
         return Invitation(id=worker_id, line=line, url=url, lasts_s=lasts_s)
 
     @verb("GET", "/admin/upgrade-line", ADMIN, tag="admin")
     def upgrade_line(
-        self, *, url: PlainUrl | None = None, server: FilledIn = "", digest: FilledIn = ""
+        self,
+        *,
+        url: PlainUrl | None = None,
+        server: FilledIn = "",
+        digest: FilledIn = "",
+        authority: FilledIn = "",
     ) -> UpgradeLine:
         """Return the line to paste on machines that have joined, for the server's version.
 
@@ -286,9 +293,10 @@ class Admin(Verbs):
             url: where the machines reach the server, if not as the caller does.
             server: where the caller reaches the server.
             digest: the SHA-256 of the server's package.
+            authority: the fingerprint of the server's own authority, if it has one.
         """
         url = url or server
-        return UpgradeLine(line=join_line(url, "", digest), url=url)
+        return UpgradeLine(line=join_line(url, "", digest, authority), url=url)
 
     @verb("POST", f"{WORKER}/token", ADMIN, answer=NewToken, errors=(404,), tag="admin", bare=True)
     def rotate_worker(

@@ -326,6 +326,11 @@ TABLE: dict[tuple[str, str], Case] = {
     ("post", "/api/v1/workers/disconnect"): (WORKS, booted("/api/v1/workers/disconnect")),
     ("post", "/api/v1/workers/enrol"): (PODS, fixed("/api/v1/workers/enrol")),
     ("get", "/api/v1/workers/package"): (ANYBODY, fixed("/api/v1/workers/package")),
+    # The world's server has a certificate that everybody trusts, or none.
+    ("get", "/api/v1/workers/authority"): (
+        each(404, 404, 404, 404, worker=404, nobody=404),
+        fixed("/api/v1/workers/authority"),
+    ),
     # Only the token of a line joins.
     ("post", "/api/v1/workers/join"): (
         each(401, 401, 401, 401, worker=401),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_client import Client
 from forge_functions.init import answers, init, service
+from support.client.command import command
 from support.ports import free_port
 from support.waiting import eventually
 
@@ -76,6 +79,43 @@ def test_a_machine_becomes_a_server_and_stays_what_it_is(
     after = state(folder)
     assert {name for name in after if after[name] != before[name]} == {"server.pem", "server.key"}
     assert works(folder, url, key, monkeypatch)
+
+
+def test_lines_for_people_and_machines_vouch_for_its_authority(
+    folder: Path, empty_database_url: str, tmp_path: Path
+) -> None:
+    port = str(free_port())
+    words = ("--name", "127.0.0.1", "--host", "127.0.0.1", "--port", port)
+    key = run(folder, "--database-url", empty_database_url, *words).stdout.strip()
+    url, trusted = f"https://127.0.0.1:{port}", str(folder / "authority.pem")
+    for home in ("admin", "theirs", "others"):
+        (tmp_path / home).mkdir()
+    admin = command(tmp_path / "admin", FORGE_URL=url, FORGE_API_KEY=key, FORGE_TLS_CA=trusted)
+    line = shlex.split(admin("invite", "ann").stdout)
+    own = line[line.index("--authority") + 1]
+    shown = ["openssl", "x509", "-in", trusted, "-noout", "-fingerprint", "-sha256"]
+    printed = subprocess.run(shown, capture_output=True, text=True, check=True).stdout
+    assert printed.strip().rpartition("=")[2].replace(":", "").lower() == own
+
+    others = command(tmp_path / "others")
+    refused = others(*[word.replace(own, "0" * 64) for word in line[1:]])
+    assert (refused.returncode, "another authority" in refused.stderr) == (1, True), refused.stderr
+    assert "not trusted" in others("ps", FORGE_URL=url, FORGE_API_KEY=key).stderr
+    # The refused line was not used up: its text has not left the machine.
+    theirs = command(tmp_path / "theirs")
+    assert "as ann (submitter)" in theirs(*line[1:]).stderr
+    assert theirs("ps", FORGE_URL=url).returncode == 0
+    elsewhere = url.replace("127.0.0.1", "localhost")
+    assert "not trusted" in theirs("ps", FORGE_URL=elsewhere, FORGE_API_KEY=key).stderr
+
+    join = admin("worker", "add", "vm-1").stdout
+    digest = re.findall(r'hexdigest\(\)=="([0-9a-f]{64})"', join)
+    assert digest[0] == own
+    for wrong, told in zip(digest, ("another authority", "another version"), strict=True):
+        pasted = subprocess.run(
+            ["sh", "-c", join.replace(wrong, "0" * 64)], capture_output=True, text=True, check=False
+        )
+        assert (pasted.returncode, told in pasted.stderr) == (1, True), pasted.stderr
 
 
 def test_a_server_that_died_is_started_again(

@@ -13,6 +13,7 @@ import pwd
 import secrets
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -63,18 +64,21 @@ class WorkerPlace:
         write(self.root / "joined.json", json.dumps(self.done))
 
 
-def join(url: str, wheel: bytes) -> None:
-    """Install the worker, exchange the line's token for the machine's own, and start it."""
+def join(url: str, wheel: bytes, authority: str) -> None:
+    """Install the worker, exchange the line's token for the machine's own, and start it.
+
+    The authority is the certificate of the server's own, which the line vouches for, or empty.
+    """
     sys.excepthook = sys.__excepthook__
     try:
-        _join(url, wheel, os.environ.pop("FORGE_JOIN", ""))
+        _join(url, wheel, os.environ.pop("FORGE_JOIN", ""), authority)
     except (CannotJoin, OSError) as error:
         sys.exit(f"forge: {error}")
     except KeyboardInterrupt:
         sys.exit("\nforge: interrupted; paste the line again to continue")
 
 
-def _join(url: str, wheel: bytes, token: str) -> None:
+def _join(url: str, wheel: bytes, token: str, authority: str) -> None:
     os.umask(0o022)
     place = here()
     _check(place)
@@ -83,9 +87,9 @@ def _join(url: str, wheel: bytes, token: str) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with suppress(OSError, ValueError):
             place.done = json.loads((place.root / "joined.json").read_text(encoding="utf-8"))
-        fresh = _exchange(place, url, token)
+        fresh = _exchange(place, url, token, authority)
         fresh = _install(place, wheel) or fresh
-        _keep_settings(place, url)
+        _keep_settings(place, url, authority)
         if place.service:
             _service(place, wheel, fresh=fresh)
         else:
@@ -160,7 +164,7 @@ def image_advice(settings: Mapping[str, str], place: Path) -> str:
     )
 
 
-def _exchange(place: WorkerPlace, url: str, token: str) -> bool:
+def _exchange(place: WorkerPlace, url: str, token: str, authority: str) -> bool:
     """Get the machine's own token, unless this line's was exchanged here before."""
     line = hashlib.sha256(token.encode()).hexdigest()
     done = place.done
@@ -181,19 +185,20 @@ def _exchange(place: WorkerPlace, url: str, token: str) -> bool:
     if done.get("line") != line:
         # Kept first: if the answer is lost, the same secret gets the same answer.
         place.note(line=line, secret=secrets.token_hex(32), token="")
-    answer = _asked(url, token, place.done["secret"])
+    answer = _asked(url, token, place.done["secret"], authority)
     name = answer["name"]
     place.note(worker=answer["worker_id"], name=name, token=answer["token"], secret="")
     say(f"this machine is the worker {name}")
     return True
 
 
-def _asked(url: str, token: str, secret: str) -> dict[str, Any]:
+def _asked(url: str, token: str, secret: str, authority: str) -> dict[str, Any]:
     headers = {"Content-Type": "application/json", "X-Join-Token": token}
     body = json.dumps({"secret": secret}).encode()
     request = Request(f"{url}/api/v1/workers/join", body, headers, method="POST")  # noqa: S310 - an admin's line names it
     try:
-        with urlopen(request, timeout=60) as answer:  # noqa: S310 - as above
+        trusted = ssl.create_default_context(cadata=authority) if authority else None
+        with urlopen(request, timeout=60, context=trusted) as answer:  # noqa: S310 - as above
             document: dict[str, Any] = json.load(answer)
             return document
     except HTTPError as error:
@@ -239,8 +244,13 @@ def _install(place: WorkerPlace, wheel: bytes) -> bool:
     return True
 
 
-def _keep_settings(place: WorkerPlace, url: str) -> None:
+def _keep_settings(place: WorkerPlace, url: str, authority: str) -> None:
     """Write the worker's settings; those that somebody has added to the file stay."""
+    own = place.settings.with_name("authority-of-server.pem")
+    if authority:
+        write(own, authority)
+        own.chmod(0o644)  # The service has a user of its own.
+        os.environ.setdefault("FORGE_TLS_CA", str(own))
     given = {**_given(), "FORGE_URL": url, "FORGE_TOKEN": str(place.done["token"])}
     settings = {**_read(place.settings), **given}
     place.settings.parent.mkdir(parents=True, exist_ok=True)

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
+import httpx
 import typer
+from forge_schema.http_client import tls_context
 from forge_schema.model.admin import TeamChanges
 from forge_schema.model.quantities import duration_text
+from forge_schema.own_authority import fingerprint, offered
 from forge_schema.proxies import is_loopback
 from forge_schema.service.admin import INVITATION_LASTS
 
@@ -61,6 +64,7 @@ def invite(
     if not people:
         raise typer.BadParameter("name somebody, or a file with --file")
     lasts, url = lasting(expires) or INVITATION_LASTS, server or _reached(settings_of(context))
+    trust = _trust(url, settings_of(context))
     lines: list[dict[str, str]] = []
     with backend_of(context) as backend:
         for owner, joins in people:
@@ -70,7 +74,7 @@ def invite(
             made = backend.admin.create_key(
                 owner, role.value, name="invitation", lasts=lasts, team=sees, invitation=True
             )
-            line = shlex.join(["forge", "login", url, "--invitation", made.text])
+            line = shlex.join(["forge", "login", url, "--invitation", made.text, *trust])
             lines.append({"owner": owner, "key": made.id, "line": line})
             if form is Format.TABLE:
                 # At once: what fails for the next person keeps nobody from the line.
@@ -93,6 +97,18 @@ def _reached(settings: Settings) -> str:
         hint="name it: --server https://forge.example:8900",
         code="server_not_named",
     )
+
+
+def _trust(url: str, settings: Settings) -> list[str]:
+    """Return the options that vouch for the server's authority, if it has one of its own."""
+    if not url.startswith("https:"):
+        return []
+    try:
+        certificate = offered(url, tls_context(settings.trusted(url)))
+    except httpx.HTTPError as error:
+        narration.say(f"the lines vouch for no authority of {url}, which does not answer: {error}")
+        return []
+    return ["--authority", fingerprint(certificate)] if certificate else []
 
 
 def _listed(file: Path) -> Iterator[tuple[str, str | None]]:

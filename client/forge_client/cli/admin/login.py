@@ -15,15 +15,17 @@ from threading import Thread
 from typing import Annotated
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+import httpx
 import typer
 from forge_schema.http_client import challenge_of
 from forge_schema.model.quantities import duration_text
+from forge_schema.own_authority import vouched
 from forge_schema.service.caller import key_of_invitation
 from forge_schema.service.verb import API
 
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import narration
-from forge_client.errors import ClientError, ExitCode
+from forge_client.errors import ClientError, ExitCode, as_client_error
 from forge_client.http import logins
 from forge_client.http.server import Server
 from forge_client.http.transport import Transport
@@ -49,6 +51,9 @@ def login(
     invitation: Annotated[
         str | None, typer.Option(help="What an admin's `forge invite` printed; it works once.")
     ] = None,
+    authority: Annotated[
+        str | None, typer.Option(help="SHA-256 of the server's own authority, as in that line.")
+    ] = None,
 ) -> None:
     """Log in to the server through your browser, with single sign-on if the server has it.
 
@@ -56,6 +61,8 @@ def login(
     `forge logout` ends it, and logging out in the browser does not. An API key that is set is used
     instead. With an invitation, the key is yours until an admin revokes it.
     """
+    if authority is not None:
+        _trust(_server(context, url).url, authority)
     server = _server(context, url)
     if invitation is not None:
         accept(server, invitation)
@@ -71,6 +78,20 @@ def login(
     lasts = duration_text(float(grant["expires_in_s"]))
     narration.say(f"logged in to {server.url} as {grant['owner']} ({grant['role']}), for {lasts}")
     _tell_how(context, server)
+
+
+def _trust(url: str, authority: str) -> None:
+    """Trust the authority of this fingerprint for this server, from now on and for no other."""
+    try:
+        with as_client_error():
+            certificate = vouched(url, authority)
+    except httpx.HTTPError as error:
+        raise ClientError(
+            f"{url} does not answer: {error}",
+            hint="check the URL, and that this machine reaches the server",
+            code="server_unreachable",
+        ) from error
+    logins.keep_authority(url, certificate)
 
 
 def accept(server: Server, invitation: str) -> None:

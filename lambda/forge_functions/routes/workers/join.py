@@ -10,17 +10,18 @@ from forge_schema.access.join_line import PACKAGE
 from forge_schema.access.tokens import TokenKind, TokenMalformed
 from forge_schema.access.worker_tokens import JoinRefused, WorkerTokens
 from forge_schema.model.errors import ForgeError
+from forge_schema.own_authority import AUTHORITY
 from forge_schema.protocol.answers import Enrolled, Joined
 from pydantic import Field
 
 from forge_functions.auth.authentication import bearer, unauthenticated
 from forge_functions.bodies import RequestBody
 from forge_functions.errors import Refused, problems
-from forge_functions.joining import package
+from forge_functions.joining import authority_of, package
 from forge_functions.routes.guarded_route import Router
 from forge_functions.services import Shared
 
-NAME = "X-Join-Token"
+NAME, PEM = "X-Join-Token", "application/x-pem-file"
 HEADER = APIKeyHeader(
     name=NAME,
     scheme_name="join",
@@ -47,6 +48,21 @@ def download() -> Response:
     wheel = package()
     headers = {"Content-Disposition": f'attachment; filename="{wheel.name}"'}
     return Response(wheel.content, media_type="application/zip", headers=headers)
+
+
+@router.get(AUTHORITY, responses={200: {"content": {PEM: {}}}, **problems(404)})
+def own_authority(shared: Shared) -> Response:
+    """Return the certificate of the authority that issued this server's, if it is one of its own.
+
+    It is the last one of the chain. Anyone may have it. A line for a person or a machine names it
+    by its fingerprint.
+    """
+    certificate = authority_of(shared.settings)
+    if certificate is None:
+        raise Refused(
+            HTTPStatus.NOT_FOUND, "authority_unknown", "this server has no authority of its own"
+        )
+    return Response(certificate, media_type=PEM)
 
 
 @router.post("/api/v1/workers/join", responses=problems(401, 429))
