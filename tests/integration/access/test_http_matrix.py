@@ -328,7 +328,7 @@ TABLE: dict[tuple[str, str], Case] = {
     ("get", "/api/v1/workers/package"): (ANYBODY, fixed("/api/v1/workers/package")),
     # The world's server has a certificate that everybody trusts, or none.
     ("get", "/api/v1/workers/authority"): (
-        each(404, 404, 404, 404, worker=404, nobody=404),
+        each(409, 409, 409, 409, worker=409, nobody=409),
         fixed("/api/v1/workers/authority"),
     ),
     # Only the token of a line joins.

@@ -50,7 +50,7 @@ def download() -> Response:
     return Response(wheel.content, media_type="application/zip", headers=headers)
 
 
-@router.get(AUTHORITY, responses={200: {"content": {PEM: {}}}, **problems(404)})
+@router.get(AUTHORITY, responses={200: {"content": {PEM: {}}}, **problems(409)})
 def own_authority(shared: Shared) -> Response:
     """Return the certificate of the authority that issued this server's, if it is one of its own.
 
@@ -60,7 +60,7 @@ def own_authority(shared: Shared) -> Response:
     certificate = authority_of(shared.settings)
     if certificate is None:
         raise Refused(
-            HTTPStatus.NOT_FOUND, "authority_unknown", "this server has no authority of its own"
+            HTTPStatus.CONFLICT, "authority_missing", "this server has no authority of its own"
         )
     return Response(certificate, media_type=PEM)
 
