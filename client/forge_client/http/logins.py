@@ -42,7 +42,7 @@ def keep_authority(url: str, certificate: str) -> None:
     """Store the certificate of a server's own authority, which is trusted for this server only."""
     path = _authority(url)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    own_files.replace(path, certificate)
+    default_paths.write_privately(path, certificate)
 
 
 def authority(url: str) -> Path | None:
