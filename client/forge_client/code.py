@@ -11,7 +11,7 @@ from forge_schema import code
 from forge_schema.code import BundleRefused, TarStream
 from forge_schema.model.bundles import MOST_LIST_BYTES, WRITTEN, name_fault, segments_in
 from forge_schema.model.job import JobDetail
-from forge_schema.model.reading import input_texts
+from forge_schema.trail import input_texts
 
 from forge_client.backend import Backend
 from forge_client.downloads import at_once, whole_folder

@@ -51,7 +51,7 @@ def answers(words: Sequence[str]) -> Answers:
         SystemExit: a flag is unknown, or something is missing and nobody can be asked.
     """
     given = _parser().parse_args(words)
-    etc = given.dir.absolute() if given.dir else ETC
+    etc = given.dir.resolve() if given.dir else ETC
     state = etc / "state" if given.dir else STATE
     if given.dir is None and os.geteuid() != 0:
         sys.exit("forge-server init: run it as root, or name a folder of your own with --dir")

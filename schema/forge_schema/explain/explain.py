@@ -24,11 +24,11 @@ from forge_schema.model.explanation import (
 )
 from forge_schema.model.job import EXPLAINED, MOST_EXPLAINED, Firing, job_unknown
 from forge_schema.model.quantities import counted, names_text
-from forge_schema.model.reading import job_displacing
 from forge_schema.model.spec import IS_SPOT, MAX_PRICE, SPOT
 from forge_schema.model.states import Reason, State
 from forge_schema.queue.reservation import PATIENCE_S
 from forge_schema.read.jobs import Jobs
+from forge_schema.trail import job_displacing
 
 # Starts that failed one after the other, after which waiting alone is no advice.
 REPEATS = 2

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from forge_schema.model.quantities import MIB, counted, duration_text, names_text, size_text
+from forge_schema.model.quantities import counted
 from forge_schema.model.states import Phase, StateWord
 
 if TYPE_CHECKING:
-    from forge_schema.model.job import Event
     from forge_schema.model.stored import LogChunk
 
 SMALLINT = 2**15 - 1
@@ -26,13 +25,6 @@ BEGINNING: Place = (0, 0, -1)
 THE_END: Place = (LARGEST, SMALLINT, INTEGER)
 # Of artifacts, in one answer: with their URLs, they may have some thousand bytes each.
 FILES = 250
-# Actions of the audit trail whose names are not the words of users.
-HAPPENED = {"promoted": "queued", "dispatched": "started"}
-# How the queue's names of times and sizes end, and how people read them.
-UNITS: Mapping[str, Callable[[float], str]] = {
-    "_s": duration_text,
-    "_mb": lambda mebibytes: size_text(mebibytes * MIB),
-}
 # A user name and a password end with the last @ before the path.
 LINK = re.compile(
     r"""(https?://)(?:[^\s"'<>\\/?#]*@)?([^\s"'<>\\/?#@]{1,300}(?:[/?#][^\s"'<>\\]{0,2000})?)""",
@@ -139,85 +131,6 @@ class LogPlaces:
 def id_of(handle: str) -> int | None:
     """Return the id that a job's handle is; None if it is a name."""
     return int(handle) if handle.isascii() and handle.isdecimal() else None
-
-
-INPUTS_GIVEN = "inputs given"
-
-
-def happened(action: str, detail: Mapping[str, Any] | None) -> str:
-    """Return what happened in words: an event's action, and what a reader needs of its detail."""
-    fields = detail or {}
-    if action == "agent replaced":
-        job = "had ended" if fields.get("phase") == Phase.FINISHING else "ran on"
-        return f"the agent of {fields['worker']} was replaced; the job {job}"
-    if action == INPUTS_GIVEN:
-        return f"had the inputs {', '.join(given_texts(fields['inputs']).values())}"
-    if action == "displaced":
-        return f"displaced by job {job_displacing(fields)}"
-    if action in {"changed", "annotated"}:
-        return ", ".join(_changed(fields) if action == "changed" else _annotated(fields))
-    words = [str(word) for word in (fields.get("program"), *fields.get("ports", ())) if word]
-    if action == "retried" and fields.get("checkpoint"):
-        return f"retried from checkpoint {fields['checkpoint']}"
-    return " ".join([HAPPENED.get(action, action), *(["with", *words] if words else [])])
-
-
-def job_displacing(detail: Mapping[str, Any]) -> str:
-    """Return which job another one left for, and by what right."""
-    if guaranteed_to := detail.get("guaranteed_to"):
-        return f"{detail['by']}, whose GPUs are guaranteed to {guaranteed_to}"
-    return f"{detail['by']} of priority {detail['priority']}"
-
-
-def _annotated(fields: Mapping[str, Any]) -> Iterator[str]:
-    if added := fields.get("tags_added"):
-        yield f"tagged {names_text(added, len(added))}"
-    if removed := fields.get("tags_removed"):
-        yield f"no longer tagged {names_text(removed, len(removed))}"
-    if (note := fields.get("note")) is not None:
-        yield f"noted: {note}" if note else "note removed"
-    if (archived := fields.get("archived")) is not None:
-        yield "archived" if archived else "brought back from the archive"
-
-
-def given_texts(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Return what a job found in its inputs, in words by name; a digest enough to compare it."""
-    return {
-        name: f"{name}={given['source']}"
-        + (f" ({_content(given)})" if given.get("digest") is not None else "")
-        for name, given in sorted(inputs.items())
-    }
-
-
-def input_texts(spec: Mapping[str, Any], events: Sequence[Event]) -> dict[str, str]:
-    """Return the inputs of a job in words by name, with what its last attempt found in each."""
-    asked: Mapping[str, str] = spec.get("inputs") or {}
-    given = [event.detail for event in events if event.action == INPUTS_GIVEN and event.detail]
-    known = given_texts(given[-1]["inputs"]) if given else {}
-    return {name: known.get(name, f"{name}={asked[name]}") for name in sorted(asked)}
-
-
-def _content(given: Mapping[str, Any]) -> str:
-    size = f"{counted(given['files'], 'file')}, {size_text(given['bytes'])}"
-    return f"{given['version']}: {size}, {given['digest'][:12]}"
-
-
-def _changed(fields: Mapping[str, Any]) -> Iterator[str]:
-    texts = (_change(name, both) for name, both in fields.items())
-    yield f"changed {next(texts, '')}"
-    yield from texts
-
-
-def _change(name: str, both: Mapping[str, Any]) -> str:
-    unit = name[name.rfind("_") :]
-    old, new = (_in_words(unit, both.get(side)) for side in ("from", "to"))
-    return f"{name.removesuffix(unit) if unit in UNITS else name} from {old} to {new}"
-
-
-def _in_words(unit: str, value: object) -> str:
-    if value is None or unit not in UNITS:
-        return "none" if value is None else str(value)
-    return UNITS[unit](float(str(value)))
 
 
 def link_of(value: object) -> str | None:

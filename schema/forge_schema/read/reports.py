@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 
 from psycopg import sql
 
@@ -57,9 +58,9 @@ def report(name: str) -> Report:
         ReportUnknown: there is no such report.
     """
     if name not in REPORTS:
-        raise ReportUnknown(
-            f"there is no report {name!r}", hint=f"choose one of {', '.join(REPORTS)}"
-        )
+        close = get_close_matches(name, REPORTS, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(REPORTS)}"
+        raise ReportUnknown(f"there is no report {name!r}", hint=hint)
     return REPORTS[name]
 
 

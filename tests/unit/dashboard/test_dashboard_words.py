@@ -12,7 +12,6 @@ import forge_functions.dashboard
 import polib
 import pytest
 from forge_functions.dashboard import words
-from forge_functions.dashboard.events_in_words import SAID
 from forge_functions.dashboard.page import MARKS, THEMES, environment
 from forge_schema.model.notifications import DeliveryState, NotificationKind, Occasion
 from forge_schema.model.states import (
@@ -25,6 +24,7 @@ from forge_schema.model.states import (
     reason_in_words,
 )
 from forge_schema.read.report_definitions import REPORTS
+from forge_schema.trail import SAID
 from jinja2 import nodes
 
 FOLDER = Path(forge_functions.dashboard.__file__).parent

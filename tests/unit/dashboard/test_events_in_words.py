@@ -6,13 +6,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from forge_functions.dashboard.events_in_words import SAID, told
+from forge_functions.dashboard.events_in_words import told
 from forge_schema.read.audit import ACTIONS
+from forge_schema.trail import SAID
 
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
 NAMES = {("key", "k1"): "ann", ("worker", "7"): "gpu-box"}
-# Those of attempts are on the pages of their jobs, and these say it in their own words.
-OTHERS = {"dispatched", "ended", "changed", "annotated", "displaced", "inputs given"}
+# Whose words are made of all their detail.
+OTHERS = {"changed", "annotated", "displaced", "inputs given"}
 OTHERS |= {"agent replaced"}
 
 
@@ -40,6 +41,13 @@ def test_every_action_that_the_trail_knows_has_words() -> None:
             "Worker is busy",
             "gpu-box",
             {},
+        ),
+        (
+            "ended",
+            {"detail": {"attempt": 2, "rank": 0, "reason": "exit_code", "exit_code": 1}},
+            "Attempt 2 ended: exit code",
+            "ann",
+            {"exit_code": 1},
         ),
         ("promoted", {"actor": "sweeper"}, "Job queued", "Forge itself", {}),
         ("deleted", {"detail": {"name": "{x}", "n": 0}}, "Job {x} deleted", "ann", {"n": 0}),

@@ -1,29 +1,35 @@
 """`forge events`: who did what, and when."""
 
-from collections.abc import Iterator
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
 from forge_schema.model.job import Event
+from forge_schema.trail import in_words, rest_of
 
 from forge_client.backend import Backend
 from forge_client.cli.options.names import job_id
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption, span
-from forge_client.cli.show import output
+from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, brief
 
-PAGE = 1000
+PAGE, ON_SCREEN = 1000, 25
+# Half an hour of a busy queue has enough for a screen; of a quiet one, a week may not.
+FIRST, WIDER = timedelta(minutes=30), 8
 COLUMNS: list[Column] = [
     ("WHEN", lambda e: e.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")),
     ("WHO", lambda e: e.actor),
-    ("WHAT", lambda e: e.action),
+    ("WHAT", lambda e: in_words(e.action, e.detail or {})),
     ("JOB", lambda e: e.job_id),
     ("WORKER", lambda e: e.worker_id),
-    ("DETAIL", lambda e: brief(e.detail)),
+    ("DETAIL", lambda e: brief(rest_of(e.action, e.detail))),
 ]
 DROP = ("WORKER", "WHO")
+Read = Callable[[timedelta], Iterator[Event]]
 
 
 def events(
@@ -39,13 +45,38 @@ def events(
         str | None, typer.Option(help="Only this actor, e.g. user:ann, key:ID or worker:7.")
     ] = None,
     since: Annotated[str, typer.Option(help="How far back to start, e.g. 90m or 7d.")] = "1d",
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--count", "-n", help="Only the newest; default: all, on a terminal 25.", min=1
+        ),
+    ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Print the audit trail, oldest first."""
+    """Print the audit trail: a table with the newest first, JSON with the oldest first."""
     back = span("--since", since)
+    table = form is Format.TABLE
+    most = count or (ON_SCREEN if table and sys.stdout.isatty() else None)
     with backend_of(context) as backend:
         worker_id = _worker_id(backend, worker)
-        output.show(_pages(backend, back, job, worker_id, actor), COLUMNS, form, DROP)
+
+        def read(since: timedelta) -> Iterator[Event]:
+            return _pages(backend, since, job, worker_id, actor)
+
+        found = _newest(read, back, most) if most else read(back)
+        shown = reversed([*found]) if table else found
+        nothing = f"no events since {since}; --since 7d looks further back"
+        output.show(shown, COLUMNS, form, DROP, nothing=nothing)
+    if table and most and count is None:
+        narration.say(f"the newest {most} of the last {since}; -n shows more", "dim")
+
+
+def _newest(read: Read, since: timedelta, count: int) -> Iterable[Event]:
+    """Return the newest events, reading as little before them as it takes."""
+    back = min(since, FIRST)
+    while len(newest := deque(read(back), maxlen=count)) < count and back < since:
+        back = min(since, back * WIDER)
+    return newest
 
 
 def _pages(

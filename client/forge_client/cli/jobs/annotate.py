@@ -98,7 +98,7 @@ def delete(context: typer.Context, jobs: Selection = None, yes: YesOption = Fals
     with backend_of(context) as backend:
         doomed = _selected(backend, jobs, "delete")
         if doomed:
-            narration.say("deleted jobs take their logs, metrics, checkpoints and artifacts along")
+            narration.say("their logs, metrics, checkpoints and artifacts are deleted with them")
             confirm(doomed, "delete", yes=yes)
             _act(backend.delete, [job.job_id for job in doomed], "deleted")
 

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.quantities import counted, duration_text, size_text
-from forge_schema.model.reading import files_and_links, happened, input_texts, link_of
+from forge_schema.model.reading import files_and_links, link_of
 from forge_schema.model.states import reason_in_words
+from forge_schema.trail import happened, input_texts
 
 from forge_client.cli.show import output
 from forge_client.cli.show.output import Column, Format, ago, inline

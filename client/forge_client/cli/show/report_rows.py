@@ -64,7 +64,7 @@ def show_report(backend: "Backend", name: str, part: ReportPart, form: ReportFor
         narration.say(f"there may be more than {counted(most, 'row')}; --count shows more")
     if all_of_it:
         narration.say(f"since {bound}{all_of_it}")
-    if name == COST and not any(row[COST] for row in rows):
+    if name == COST and form is ReportFormat.TABLE and not any(row[COST] for row in rows):
         narration.say("none of these workers has a price: start them with --price-per-hour")
 
 
