@@ -13,26 +13,39 @@ if TYPE_CHECKING:
     from browser.chromium import Browsing
     from browser.site import Site
     from playwright.sync_api import Browser
+    from support.database.postgres import Server
 
 
 # Not for the whole session: other tests want a thread without an event loop.
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Browser]:
+    """Chromium, or the one that a module names as its parameter."""
     from browser.chromium import chromium  # noqa: PLC0415  only where a browser is wanted
+    from browser.firefox import firefox  # noqa: PLC0415  as above
 
-    with chromium() as running:
+    wanted = getattr(request, "param", "chromium")
+    folder = tmp_path_factory.mktemp("browser")
+    with chromium() if wanted == "chromium" else firefox(folder) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def site(
-    browser: Browser, shared_database_url: str, tmp_path_factory: pytest.TempPathFactory
+    browser: Browser,
+    postgres_server: Server,
+    template_database: str,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Site]:
-    """A server without workers; `site.bed` starts them."""
+    """A server without workers, on a database of the browser's own; `site.bed` starts them."""
     from browser.site import running_site  # noqa: PLC0415  as above
 
     assert browser.is_connected()
-    with running_site(tmp_path_factory.mktemp("site"), shared_database_url) as running:
+    with (
+        postgres_server.database(template_database) as url,
+        running_site(tmp_path_factory.mktemp("site"), url) as running,
+    ):
         yield running
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -22,8 +21,6 @@ from support.waiting import eventually
 if TYPE_CHECKING:
     from browser.chromium import Browsing
     from browser.site import Site
-
-BULK = ("bulk-one", "bulk-two", "bulk-three")
 
 
 @pytest.fixture(scope="module")
@@ -129,25 +126,6 @@ def started(command: str, folder: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def test_all_jobs_that_a_filter_finds_are_cancelled(browsing: Browsing) -> None:
-    site = browsing.site
-    ids = [waits(site, name=name) for name in BULK]
-    other = waits(site, name="spared")
-    page = browsing.open("/jobs", Role.SUBMITTER)
-    page.keyboard.press("/")
-    page.keyboard.type("bulk-")
-    page.keyboard.press("Enter")
-    expect(page.locator("tbody tr")).to_have_count(len(BULK))
-    page.get_by_label("Select this page").check()
-    expect(page.locator("#selected")).to_contain_text("3 selected")
-    page.get_by_role("button", name="Cancel…", exact=True).click()
-    page.get_by_role("button", name="Cancel 3 jobs").click()
-    expect(page.get_by_role("status").first).to_contain_text("3 jobs cancelled")
-    expect(page.locator("tbody .badge")).to_have_text(["⊘ cancelled"] * len(BULK))
-    assert {site.bed.job(job)["state"] for job in ids} == {"cancelled"}
-    assert site.bed.job(other)["state"] == "ready"
-
-
 def test_a_viewer_is_offered_no_act_and_refused_each(browsing: Browsing, worker: int) -> None:
     site = browsing.site
     job = waits(site, name="looked-at")
@@ -202,28 +180,6 @@ def state(page: Page) -> Locator:
     return page.locator("main .badge").first
 
 
-def test_an_act_without_an_answer_says_so_until_it_is_read(browsing: Browsing) -> None:
-    job = browsing.site.bed.submit("true", name="unanswered", labels={"zone": "nowhere"})
-    page = browsing.open(f"/jobs/{job}", Role.SUBMITTER)
-    page.clock.install()
-    page.on("dialog", lambda dialog: dialog.accept())
-    page.route("**/cancel*", lambda route: route.abort())
-    page.get_by_role("button", name="Cancel").click()
-    refusal = page.locator("[data-refusal]", has_text="No answer from the server")
-    expect(refusal).to_be_visible()
-    # The next refresh leaves it alone.
-    page.clock.fast_forward(7_000)
-    expect(refusal).to_be_visible()
-    refusal.get_by_role("button", name="Close").click()
-    expect(refusal).to_have_count(0)
-    page.unroute("**/cancel*")
-    # The browser's, and htmx's, own words about it.
-    for words in ("htmx:", "ERR_FAILED"):
-        browsing.excuse(words)
-    page.get_by_role("button", name="Cancel").click()
-    expect(state(page)).to_contain_text("cancelled")
-
-
 def test_a_key_is_revoked_only_after_a_question(browsing: Browsing) -> None:
     page = browsing.open("/keys")
     asked: list[str] = []
@@ -242,6 +198,22 @@ def test_a_key_is_revoked_only_after_a_question(browsing: Browsing) -> None:
     expect(rows).to_have_count(count)
 
 
+def test_a_filled_form_survives_the_end_of_its_session(browsing: Browsing) -> None:
+    page = browsing.open("/submit", Role.SUBMITTER)
+    page.get_by_label("Name", exact=True).fill("kept-over-login")
+    page.locator("textarea[name=command]").fill("true")
+    page.context.clear_cookies()
+    page.get_by_role("button", name="Submit", exact=True).click()
+    page.get_by_label("API key").fill(browsing.site.keys[Role.SUBMITTER])
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{browsing.site.url}/submit")
+    expect(page.get_by_label("Name", exact=True)).to_have_value("kept-over-login")
+    page.get_by_role("button", name="Submit", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("kept-over-login")
+    page.goto(f"{browsing.site.url}/submit")
+    expect(page.get_by_label("Name", exact=True)).to_have_value("")
+
+
 def test_the_focus_stays_where_somebody_acted(browsing: Browsing) -> None:
     browsing.site.bed.submit("true", labels={"zone": "nowhere"})
     page = browsing.open("/queues")
@@ -257,35 +229,3 @@ def test_the_focus_stays_where_somebody_acted(browsing: Browsing) -> None:
     page.keyboard.press("Escape")
     page.keyboard.press("Escape")
     expect(page.locator("#menu summary")).to_be_focused()
-
-
-def test_a_selection_can_be_used_after_going_back(browsing: Browsing) -> None:
-    bed = browsing.site.bed
-    for name in ("back-one", "back-two"):
-        bed.submit("true", name=name, labels={"zone": "nowhere"})
-    page = browsing.open("/jobs?q=name:back-*", Role.SUBMITTER)
-    boxes = page.locator('input[name="job"][form="bulk"]')
-    expect(boxes).to_have_count(2)
-    for box in boxes.all():
-        box.check()
-    page.get_by_role("button", name="Compare").click()
-    expect(page).to_have_url(re.compile("/compare"))
-    page.go_back()
-    expect(boxes.first).to_be_checked()
-    expect(page.get_by_role("button", name="Compare")).to_be_enabled()
-
-
-def test_a_filled_form_survives_the_end_of_its_session(browsing: Browsing) -> None:
-    page = browsing.open("/submit", Role.SUBMITTER)
-    page.get_by_label("Name", exact=True).fill("kept-over-login")
-    page.locator("textarea[name=command]").fill("true")
-    page.context.clear_cookies()
-    page.get_by_role("button", name="Submit", exact=True).click()
-    page.get_by_label("API key").fill(browsing.site.keys[Role.SUBMITTER])
-    page.keyboard.press("Enter")
-    expect(page).to_have_url(f"{browsing.site.url}/submit")
-    expect(page.get_by_label("Name", exact=True)).to_have_value("kept-over-login")
-    page.get_by_role("button", name="Submit", exact=True).click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("kept-over-login")
-    page.goto(f"{browsing.site.url}/submit")
-    expect(page.get_by_label("Name", exact=True)).to_have_value("")

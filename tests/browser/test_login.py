@@ -4,30 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forge_schema.model.states import Role
-from playwright.sync_api import expect
-
 if TYPE_CHECKING:
     from browser.chromium import Browsing
-
-
-def test_a_key_leads_to_the_page_that_was_wanted(browsing: Browsing) -> None:
-    page = browsing.open("/queues?x=1", role=None)
-    field = page.get_by_label("API key")
-    expect(field).to_be_focused()
-    field.fill("fgk_wrong")
-    page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("alert")).to_contain_text("not a valid API key")
-    browsing.excuse("status of 401")
-    page.get_by_label("API key").fill(browsing.site.keys[Role.ADMIN])
-    page.keyboard.press("Enter")
-    expect(page).to_have_url(f"{browsing.site.url}/queues?x=1")
-
-    page.locator("#menu summary").click()
-    page.get_by_role("button", name="Log out").click()
-    expect(page).to_have_url(f"{browsing.site.url}/login")
-    page.goto(f"{browsing.site.url}/queues")
-    expect(page.get_by_label("API key")).to_be_visible()
 
 
 def test_what_a_page_did_not_bring_is_neither_run_nor_drawn(browsing: Browsing) -> None:

@@ -72,25 +72,6 @@ def test_single_keys_can_be_turned_off(browsing: Browsing) -> None:
     expect(page.locator("[data-find]")).to_be_focused()
 
 
-def test_keys_lead_to_pages_and_to_the_filter(browsing: Browsing) -> None:
-    page = browsing.open("/queues")
-    for key, path in (("j", "/jobs"), ("w", "/workers"), ("o", "/"), ("j", "/jobs")):
-        page.keyboard.press("g")
-        page.keyboard.press(key)
-        expect(page).to_have_url(browsing.site.url + path)
-        expect(page.get_by_role("heading", level=1)).to_be_visible()
-    page.keyboard.press("?")
-    expect(page.get_by_role("dialog")).to_be_visible()
-    page.keyboard.press("Escape")
-    expect(page.get_by_role("dialog")).to_be_hidden()
-    page.keyboard.press("/")
-    expect(page.get_by_label("Filter", exact=True)).to_be_focused()
-    # A letter in a field is a letter.
-    page.keyboard.type("g?p/")
-    expect(page.get_by_label("Filter", exact=True)).to_have_value("g?p/")
-    expect(page.get_by_role("button", name="Live")).to_be_visible()
-
-
 def test_the_help_tells_every_key_that_leads_to_a_page(browsing: Browsing) -> None:
     for role in (Role.ADMIN, Role.VIEWER):
         page = browsing.open("/queues", role)
