@@ -210,7 +210,9 @@ class Resources(KnownFields, BaseModel):
     def _of_gpus(self) -> Self:
         # An explicit 0 overrides what a template or forge.toml requests.
         if "gpus" not in self.model_fields_set and (self.gpu_model != "*" or self.vram_mb):
-            raise ValueError("a GPU model or memory is requested without a GPU: set gpus=1 too")
+            raise ValueError(
+                "a GPU model or memory is requested without a GPU: set gpus=1 too, or --gpu 1"
+            )
         return self
 
     def shape(self) -> dict[str, Any]:
