@@ -60,6 +60,7 @@ class Scene:
             "/queues",
             "/schedules",
             "/notifications",
+            "/inputs",
             "/runs",
             f"/compare?job={self.jobs['succeeded']}&job={self.jobs['failed']}",
             "/keys",

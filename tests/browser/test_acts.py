@@ -229,3 +229,30 @@ def test_the_focus_stays_where_somebody_acted(browsing: Browsing) -> None:
     page.keyboard.press("Escape")
     page.keyboard.press("Escape")
     expect(page.locator("#menu summary")).to_be_focused()
+
+
+def log_in_again(page: Page, key: str) -> None:
+    """Enter a key where an act led to the login."""
+    page.get_by_label("API key").fill(key)
+    page.keyboard.press("Enter")
+
+
+def test_an_invitation_survives_the_end_of_its_session_and_is_told_once(browsing: Browsing) -> None:
+    page = browsing.open("/keys")
+    page.get_by_text("Invite people").click()
+    page.locator("textarea[name=people]").fill("zoe\nyan")
+    page.get_by_label("Role").select_option("viewer")
+    page.context.clear_cookies()
+    page.get_by_role("button", name="Make the lines").click()
+    log_in_again(page, browsing.site.keys[Role.ADMIN])
+    expect(page).to_have_url(f"{browsing.site.url}/keys")
+    expect(page.locator("textarea[name=people]")).to_have_value("zoe\nyan")
+    expect(page.get_by_label("Role")).to_have_value("viewer")
+    page.get_by_role("button", name="Make the lines").click()
+    expect(page.locator("#made pre")).to_have_count(2)
+    # The button that had it is gone.
+    expect(page.locator("#made")).to_be_focused()
+    page.reload()
+    expect(page.locator("#made pre")).to_have_count(0)
+    expect(page.locator("textarea[name=people]")).to_have_value("")
+    browsing.excuse("401")

@@ -23,16 +23,15 @@ from forge_functions.dashboard.routes import (
     job_streams,
     jobs,
     new_worker,
-    notifications,
     overview,
     preferences,
     queues,
     reports,
-    schedules,
     submit,
     workers,
 )
-from forge_functions.dashboard.routes.access import login, sign_on, terminal
+from forge_functions.dashboard.routes.access import keys, login, sign_on, terminal
+from forge_functions.dashboard.routes.plans import inputs, notifications, schedules
 from forge_functions.dashboard.routes.runs import compare, files, table
 from forge_functions.dashboard.visit import session
 from forge_functions.dashboard.visit.visitor import LOGIN_WANTED
@@ -71,6 +70,7 @@ ROUTERS = (
     login.router,
     sign_on.router,
     terminal.router,
+    keys.router,
     preferences.router,
     overview.router,
     jobs.router,
@@ -85,6 +85,7 @@ ROUTERS = (
     queues.router,
     schedules.router,
     notifications.router,
+    inputs.router,
     new_worker.router,
     workers.router,
     reports.router,

@@ -1,11 +1,13 @@
 """Models of queues, owners' limits, API keys and callers."""
 
+import shlex
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import (
     NUMERIC,
     Answer,
@@ -191,6 +193,39 @@ class Approved(Record):
     unasked: int
     absent: int
     became: dict[int, str]
+
+
+class NotAPerson(ForgeError):
+    """A line of a list of people cannot be read."""
+
+    code = "option_invalid"
+
+
+def people_of(text: str) -> list[tuple[int, str, str | None]]:
+    """Return the people of a list, OWNER or OWNER TEAM a line, with the numbers of their lines.
+
+    Raises:
+        NotAPerson: a line has more words.
+    """
+    people = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if len(words) > 2:  # noqa: PLR2004 - OWNER and TEAM
+            raise NotAPerson(
+                f"line {number} has {len(words)} words", hint="write OWNER or OWNER TEAM"
+            )
+        if words:
+            people.append((number, words[0], words[1] if words[1:] else None))
+    return people
+
+
+def invitation_line(url: str, text: str, authority: str = "") -> str:
+    """Return the command with which an invited person gets a key.
+
+    It vouches for the server's own authority, of this fingerprint, if there is one.
+    """
+    trust = ["--authority", authority] if authority else []
+    return shlex.join(["forge", "login", url, "--invitation", text, *trust])
 
 
 class ApiKey(Record):

@@ -141,6 +141,16 @@ LINE_LASTS = timedelta(days=1)
 INVITATION_LASTS = timedelta(days=7)
 
 
+def invite(admin: Admin, owner: str, role: Role, *, team: str | None, lasts: timedelta) -> Secret:
+    """Make an invitation for an owner, who joins the team and sees its jobs."""
+    if team:
+        admin.change_team(team, TeamChanges(join=[owner]))
+    sees = None if role is Role.ADMIN else team
+    return admin.create_key(
+        owner, role.value, name="invitation", lasts=lasts, team=sees, invitation=True
+    )
+
+
 class Admin(Verbs):
     """Every act is in the audit trail.
 

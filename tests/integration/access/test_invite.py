@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from forge_client.http.transport import Transport
 from forge_schema.model.states import Role
 from support.client.command import command
 from support.http.api import bearer, problem
+from support.http.guest import Guest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,3 +94,27 @@ def test_an_answer_that_was_lost_costs_no_key(
     monkeypatch.setattr(Transport, "send", lost)
     accept(Server(api.url), text)
     assert api.rig.count("api_key WHERE NOT invitation AND owner = 'ann'") == 1
+
+
+def test_people_are_invited_on_the_page_of_keys(api: Api, tmp_path: Path) -> None:
+    root = Guest(api).login("root", Role.ADMIN)
+    for wrong in ("", "ann nlp too"):
+        answer = root.act("/keys/invite", people=f"ben\n{wrong}" if wrong else wrong)
+        assert (answer.status_code, 'role="alert"' in answer.text) == (422, True), wrong
+    assert api.rig.count("api_key WHERE invitation") == 0
+    # The second has no room: the line of the first is shown, and the others can be sent again.
+    api.rig.rows(
+        "INSERT INTO api_key (id, owner, role, hash, created_at) SELECT 'k' || n, 'ben', 'viewer',"
+        " sha256(n::text::bytea), forge_now() FROM generate_series(1, 200) AS n"
+    )
+    given = {"people": "ann nlp\nben\ncleo", "role": "submitter", "expiry": "1 day"}
+    answer = root.act("/keys/invite", **given)
+    assert answer.headers["cache-control"] == "no-store"
+    (line,) = re.findall(r'<pre id="line-\d+">([^<]+)</pre>', answer.text)
+    assert ">ben\ncleo</textarea>" in answer.text
+    assert "not accepted yet" in root.page("/keys")
+    assert line not in root.page("/keys")
+    program, *words = shlex.split(line)
+    accepted = command(tmp_path)(*words)
+    assert (program, "as ann (submitter)" in accepted.stderr) == ("forge", True), accepted.stderr
+    root.close()

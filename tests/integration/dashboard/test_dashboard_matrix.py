@@ -120,6 +120,13 @@ TABLE = {
         each(NO, IN, NO, IN),
         lambda world: ("/schedules/pause", {"name": world.schedule(), **PAUSED}),
     ),
+    ("GET", "/inputs"): (SEES, fixed("/inputs")),
+    ("POST", "/inputs/add"): (SUBMITS, fixed("/inputs/add", name="x", source="folder:sets")),
+    # Each has inputs of the own.
+    ("POST", "/inputs/remove"): (
+        dict.fromkeys(SUBMITS, ABSENT) | {k: v for k, v in SUBMITS.items() if v in {NO, OUT}},
+        fixed("/inputs/remove", name="none"),
+    ),
     ("GET", "/notifications"): (SEES, fixed("/notifications")),
     ("POST", "/notifications/add"): (SUBMITS, fixed("/notifications/add")),
     ("POST", "/notifications/test"): (
@@ -141,6 +148,7 @@ TABLE = {
     ("GET", "/login/terminal"): (SEES, fixed(f"/login/terminal?{urlencode(TERMINAL)}")),
     ("POST", "/login/terminal"): (SEES, fixed("/login/terminal", **TERMINAL)),
     ("GET", "/keys"): (READS_ALL, fixed("/keys")),
+    ("POST", "/keys/invite"): (RULES, fixed("/keys/invite", people="")),
     ("POST", "/keys/revoke"): (
         RULES,
         lambda world: ("/keys/revoke", {"key": world.spare_key()}),

@@ -1,7 +1,5 @@
 """`forge invite`: lines with which people get a key of their own."""
 
-import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -9,11 +7,13 @@ from urllib.parse import urlsplit
 import httpx
 import typer
 from forge_schema.http_client import tls_context
-from forge_schema.model.admin import TeamChanges
+from forge_schema.model.admin import NotAPerson, invitation_line, people_of
 from forge_schema.model.quantities import duration_text
+from forge_schema.model.states import Role
 from forge_schema.own_authority import fingerprint, offered
 from forge_schema.proxies import is_loopback
 from forge_schema.service.admin import INVITATION_LASTS
+from forge_schema.service.admin import invite as make
 
 from forge_client import running
 from forge_client.cli.admin.keys import KeyRole
@@ -68,13 +68,8 @@ def invite(
     lines: list[dict[str, str]] = []
     with backend_of(context) as backend:
         for owner, joins in people:
-            if joins:
-                backend.admin.change_team(joins, TeamChanges(join=[owner]))
-            sees = None if role is KeyRole.ADMIN else joins
-            made = backend.admin.create_key(
-                owner, role.value, name="invitation", lasts=lasts, team=sees, invitation=True
-            )
-            line = shlex.join(["forge", "login", url, "--invitation", made.text, *trust])
+            made = make(backend.admin, owner, Role(role.value), team=joins, lasts=lasts)
+            line = invitation_line(url, made.text, trust)
             lines.append({"owner": owner, "key": made.id, "line": line})
             if form is Format.TABLE:
                 # At once: what fails for the next person keeps nobody from the line.
@@ -99,26 +94,22 @@ def _reached(settings: Settings) -> str:
     )
 
 
-def _trust(url: str, settings: Settings) -> list[str]:
-    """Return the options that vouch for the server's authority, if it has one of its own."""
+def _trust(url: str, settings: Settings) -> str:
+    """Return the fingerprint of the server's authority, if it has one of its own."""
     if not url.startswith("https:"):
-        return []
+        return ""
     try:
         certificate = offered(url, tls_context(settings.trusted(url)))
     except httpx.HTTPError as error:
         narration.say(f"the lines vouch for no authority of {url}, which does not answer: {error}")
-        return []
-    return ["--authority", fingerprint(certificate)] if certificate else []
+        return ""
+    return fingerprint(certificate) if certificate else ""
 
 
-def _listed(file: Path) -> Iterator[tuple[str, str | None]]:
+def _listed(file: Path) -> list[tuple[str, str | None]]:
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        return [(owner, team) for _, owner, team in people_of(file.read_text(encoding="utf-8"))]
     except (OSError, ValueError) as error:
         raise typer.BadParameter(f"{file} cannot be read: {error}") from error
-    for number, line in enumerate(lines, 1):
-        words = line.partition("#")[0].split()
-        if len(words) > 2:  # noqa: PLR2004 - OWNER and TEAM
-            raise typer.BadParameter(f"{file}, line {number}: write OWNER or OWNER TEAM")
-        if words:
-            yield words[0], words[1] if words[1:] else None
+    except NotAPerson as error:
+        raise typer.BadParameter(f"{file}, {error.message}: {error.hint}") from error

@@ -11,7 +11,6 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
   const SLOWLY = 5;
   const PAUSED = "forge_paused";
   document.documentElement.classList.add("scripted");
-  if (!["/submit", "/login"].includes(location.pathname)) sessionStorage.removeItem("forge_draft");
   const $ = (selector, root = document) => root.querySelector(selector);
   const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
   const button = $("#refresh");
@@ -126,7 +125,10 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
   });
   document.body.addEventListener("htmx:beforeSwap", (event) => {
     const { elt, xhr } = event.detail;
-    if (xhr.status < 400 && !elt.hasAttribute("data-live")) shut(null);
+    if (xhr.status < 400 && !elt.hasAttribute("data-live")) {
+      shut(null);
+      if (elt.matches("form")) sessionStorage.removeItem(DRAFT);
+    }
     if (xhr.status >= 400) {
       if (elt.hasAttribute("data-live")) return;
       // Show an error beside the action that failed; of a proxy in front, our own words.
@@ -150,6 +152,11 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
     if (isLive(event)) restore(elt);
     const where = event.detail.target;
     if (where?.matches?.("[data-refusal]:not(:empty)")) closable(where);
+    // What an act shows instead of its form has the focus that the form had.
+    else if (!isLive(event) && where?.id && document.activeElement === document.body) {
+      where.tabIndex = -1;
+      where.focus();
+    }
     draw(elt);
   });
   document.body.addEventListener("said", (event) => toast(event.detail.text));
@@ -200,12 +207,48 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
   addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => draw(document), 150); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(document));
 
+  // What somebody typed is kept until it has arrived: the session may have ended meanwhile. Then the
+  // login leads back to the page, which puts it in again. Any other page forgets it.
+  const DRAFT = "forge_draft";
+  const kept = JSON.parse(sessionStorage.getItem(DRAFT) ?? "null");
+  const actionOf = (form) => [
+    form.getAttribute("action"),
+    ...$$("input[type=hidden]:not([name=csrf], [name=idempotency_key])", form).map((el) => el.value),
+  ].join(" ");
+  const typed = (form) => $$("input:not([type=hidden], [type=file], [type=password]), select, textarea", form).filter((el) => el.name);
+  const keep = (form) => {
+    const values = typed(form).map((el) => [el.name, el.value, el.checked ?? null]);
+    const key = form.elements.idempotency_key?.value;
+    if (values.length) sessionStorage.setItem(DRAFT, JSON.stringify({ path: location.pathname, action: actionOf(form), values, key }));
+  };
+  const refill = (form) => {
+    const fields = typed(form);
+    kept.values.forEach(([name, value, checked], i) => {
+      if (fields[i]?.name !== name) return;
+      if (["checkbox", "radio"].includes(fields[i].type)) fields[i].checked = checked;
+      else fields[i].value = value;
+    });
+    if (kept.key) form.elements.idempotency_key.value = kept.key;
+    const closed = form.closest("details");
+    if (closed) closed.open = true;
+    $$("details", form).forEach((one) => { if (typed(one).some((el) => el.value)) one.open = true; });
+  };
+  if (kept && location.pathname === "/login") {
+    sessionStorage.setItem(DRAFT, JSON.stringify({ ...kept, interrupted: true }));
+  } else if (kept) {
+    sessionStorage.removeItem(DRAFT);
+    const form = kept.interrupted && kept.path === location.pathname && $$('form[method="post"]').find((one) => actionOf(one) === kept.action);
+    if (form) refill(form);
+  }
+
   // Before htmx, and also for forms in refreshed parts.
   document.addEventListener("submit", (event) => {
     const asks = event.target.dataset.confirm;
     if (asks && !confirm(asks)) {
       event.preventDefault();
       event.stopPropagation();
+    } else if (event.target.method === "post" && location.pathname !== "/login" && !event.target.closest(".menu")) {
+      keep(event.target);
     }
   }, true);
 

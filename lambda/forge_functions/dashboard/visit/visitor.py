@@ -15,7 +15,7 @@ from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.errors import Refused
 from forge_functions.services import Services, Shared, services
 
-LOGIN, FORM = "/login", "/submit"
+LOGIN = "/login"
 LOGIN_WANTED = "login_wanted"
 
 
@@ -74,10 +74,12 @@ def here(request: Request) -> str:
     if shown := request.headers.get("hx-current-url"):
         parts = urlsplit(shown)
         return local(f"{parts.path}?{parts.query}" if parts.query else parts.path)
-    if request.url.path == FORM and request.method not in csrf.SAFE:
-        # Its script puts in again what was typed.
-        return FORM
-    if request.method not in csrf.SAFE or "part" in request.query_params:
+    if request.method not in csrf.SAFE:
+        # Where the form is; a script puts in again what was typed.
+        parts = urlsplit(request.headers.get("referer", ""))
+        sent = parts.netloc == request.headers.get("host") and parts.path != LOGIN
+        return local(f"{parts.path}?{parts.query}" if parts.query else parts.path) if sent else "/"
+    if "part" in request.query_params:
         return "/"
     return _with_query(request)
 

@@ -1,4 +1,4 @@
-"""Login with an API key or with a link made from one, logout; keys and sessions, for admins."""
+"""Login with an API key or with a link made from one; logout."""
 
 import secrets
 from datetime import timedelta
@@ -11,16 +11,15 @@ from forge_schema.access import tokens
 from forge_schema.access.api_keys import Keys
 from forge_schema.access.tokens import TokenKind, TokenMalformed
 from forge_schema.database.pool import Row
-from forge_schema.model.fields import Word
 from forge_schema.model.states import Role
 from forge_schema.read.audit import Audit
 from forge_schema.service.caller import Forbidden
 
 from forge_functions.auth import short_token
 from forge_functions.auth.authentication import AsViewer, by_key
-from forge_functions.dashboard.page import after, page
+from forge_functions.dashboard.page import page
 from forge_functions.dashboard.visit import csrf, session
-from forge_functions.dashboard.visit.visitor import ReadsAll, RulesByPage, SeesPages, local
+from forge_functions.dashboard.visit.visitor import SeesPages, local
 from forge_functions.errors import Refused
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
@@ -187,24 +186,3 @@ def _taken(shared: Services, claims: dict[str, object]) -> bool:
         window=LASTS_S,
     )
     return row is not None and bool(row["fresh"]) and bool(row["taken"])
-
-
-@router.get("/keys")
-def keys(request: Request, who: ReadsAll, shared: Shared) -> Response:
-    """Show the keys and the sessions that are valid, newest first."""
-    api_keys = shared.service(who).admin.api_keys()
-    valid = [
-        key
-        for key in api_keys
-        if key.revoked_at is None and (key.expires_at is None or key.expires_at > who.now)
-    ]
-    return page(request, who, "keys.html", keys=valid)
-
-
-@router.post("/keys/revoke")
-def revoke(
-    request: Request, who: RulesByPage, shared: Shared, key: Annotated[Word, Form()]
-) -> Response:
-    """Revoke a key or end a session."""
-    shared.service(who).admin.revoke_key(key)
-    return after(request, "/keys", "It is over.")

@@ -1,0 +1,1 @@
+"""What owners keep: schedules, notifications, inputs."""
