@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from forge_schema.model.worker import WorkerInfo
 
     from forge_client.errors import ClientError
+    from forge_client.project.environment.active import installed
     from forge_client.sdk.aio import AsyncClient, AsyncJob, AsyncSweep
     from forge_client.sdk.client import Client
     from forge_client.sdk.functions import FunctionJob, JobFunction, job
     from forge_client.sdk.job import Job, JobCancelled, JobFailed
-    from forge_client.sdk.packages import installed
     from forge_client.sdk.spec import JobSpec, JobWithCommand
     from forge_client.sdk.sweeps import Sweep, Waited, as_completed, wait
 
@@ -46,7 +46,7 @@ PLACES = {
     "forge_client.sdk.aio": ("AsyncClient", "AsyncJob", "AsyncSweep"),
     "forge_client.sdk.functions": ("FunctionJob", "JobFunction", "job"),
     "forge_client.sdk.job": ("Job", "JobCancelled", "JobFailed"),
-    "forge_client.sdk.packages": ("installed",),
+    "forge_client.project.environment.active": ("installed",),
     "forge_client.sdk.spec": ("JobSpec", "JobWithCommand"),
     "forge_client.sdk.sweeps": ("Sweep", "Waited", "as_completed", "wait"),
     "forge_schema.model.job": ("JobStatus",),

@@ -1,23 +1,28 @@
-"""What reaches a Forge installation: the service's verbs, and the transfers of files."""
+"""What reaches a Forge installation: the service's verbs, transfers of files, and its checks."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias
 
+from forge_schema.model.fields import Record
+from forge_schema.model.worker import WorkerInfo
 from forge_schema.service.service import Service
+
+from forge_client.errors import ClientError
 
 if TYPE_CHECKING:
     from forge_schema.model.bundles import Segment
     from forge_schema.model.stored import Artifact, LogChunk
 
-    from forge_client.checks import Check
 
 Progress: TypeAlias = Callable[[int], None]
 """Called with the bytes moved since the last call."""
+SILENT_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -105,3 +110,46 @@ class Backend(Service, ABC):
     @abstractmethod
     def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
         """Write an artifact to `path`, which appears complete and verified or not at all."""
+
+
+class CheckStanding(StrEnum):
+    """The result of a check."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Check(Record):
+    """One finding of `forge doctor`."""
+
+    name: str
+    standing: CheckStanding
+    detail: str
+    hint: str = ""
+
+
+def checked(name: str, look: Callable[[], Check]) -> list[Check]:
+    """Return the finding of one check; an error is a finding too."""
+    try:
+        return [look()]
+    except ClientError as error:
+        return [failed(name, error)]
+
+
+def failed(name: str, error: ClientError) -> Check:
+    """Return an error as a finding."""
+    return Check(name=name, standing=CheckStanding.FAIL, detail=error.message, hint=error.hint)
+
+
+def workers_check(rows: list[WorkerInfo], hint: str) -> Check:
+    """Check that a worker has reported lately; the hint says how to start one."""
+    # One that an admin has added has no CPUs until it connects.
+    heard = [
+        row.name for row in rows if row.cpus and row.status != "offline" and row.silent_s < SILENT_S
+    ]
+    if heard:
+        detail = f"{len(heard)} online: {', '.join(heard[:5])}"
+        return Check(name="workers", standing=CheckStanding.OK, detail=detail)
+    detail = "no worker has reported in the last two minutes"
+    return Check(name="workers", standing=CheckStanding.WARN, detail=detail, hint=hint)

@@ -11,16 +11,22 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-import manual
 import trial
+from forge_client.cli.commands import app, children
+from forge_client.errors import MEANINGS
+from typer.main import get_command
 
 ROOT = Path(__file__).resolve().parents[2]
 # Archives carry this time instead of the hour, so the same tree gives the same bytes.
 EPOCH = {"SOURCE_DATE_EPOCH": "315532800"}
 # The names by which the shells find completion in their folders.
 SHELLS = {"bash": "forge", "zsh": "_forge", "fish": "forge.fish"}
+NAME = "forge \\- submit training jobs to a Forge queue, watch them, fetch their results"
+SEE_ALSO = "The pages of the documentation, and \\fBforge help all\\fR."
 # A part begins at its heading, `## [0.2.0] - 2026-11-28`, and ends at the next one.
 PART = re.compile(
     r"^## \[(?P<version>[^\]]+)\][^\n]*\n(?P<text>.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL
@@ -45,7 +51,7 @@ def main() -> None:
     wheel, sdist = build(given.output)
     for made in (
         *write_completion(given.output / "completion"),
-        manual.write(given.output / "man"),
+        write_manual(given.output / "man"),
         write_notes(ROOT / "CHANGELOG.md", given.output),
     ):
         sys.stdout.write(f"{made}\n")
@@ -91,6 +97,65 @@ def write_notes(changelog: Path, output: Path) -> Path:
     file = output / "NOTES.md"
     file.write_text(f"# Forge {part['version']}\n\n{part['text'].strip()}\n", encoding="utf-8")
     return file
+
+
+def write_manual(folder: Path) -> Path:
+    """Write the manual page, made of the help, and return it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "forge.1"
+    file.write_text("\n".join([*_page(get_command(app)), ""]), encoding="utf-8")
+    return file
+
+
+def _page(command: Any) -> Iterator[str]:  # noqa: ANN401 - typer hides its click
+    yield f'.TH FORGE 1 "" "Forge {version("forge-queue")}"'
+    yield from (".SH NAME", NAME, ".SH SYNOPSIS", ".B forge", r"[\fIoptions\fR] \fIcommand\fR ...")
+    yield from (".SH DESCRIPTION", *_paragraphs(command.help))
+    yield from (".SH OPTIONS", *_options(command), ".SH COMMANDS")
+    for child in children(command):
+        yield from _section(f"forge {child.name}", child)
+    yield ".SH EXIT STATUS"
+    for code, meaning in MEANINGS.items():
+        yield from (".TP", f"{code:d}", _text(meaning))
+    yield from (".SH SEE ALSO", SEE_ALSO)
+
+
+def _section(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - as above
+    words = [_word(param) for param in command.params if param.param_type_name == "argument"]
+    yield f'.SS "{_text(" ".join([name, *words]))}"'
+    yield from _paragraphs(command.help)
+    yield from _options(command)
+    for child in children(command):
+        yield from _section(f"{name} {child.name}", child)
+
+
+def _word(param: Any) -> str:  # noqa: ANN401 - as above
+    word = param.name.upper() + ("..." if param.nargs != 1 else "")
+    return word if param.required else f"[{word}]"
+
+
+def _options(command: Any) -> Iterator[str]:  # noqa: ANN401 - as above
+    for param in command.params:
+        if getattr(param, "hidden", False) or not param.help:
+            continue
+        is_option = param.param_type_name == "option"
+        names = [*param.opts, *param.secondary_opts] if is_option else [param.name.upper()]
+        variable = f" Variable: {param.envvar}." if param.envvar else ""
+        yield from (".TP", ", ".join(f"\\fB{_text(name)}\\fR" for name in names))
+        yield _text(f"{param.help}{variable}")
+
+
+def _paragraphs(text: str | None) -> Iterator[str]:
+    for number, paragraph in enumerate((text or "").replace("\b", "").strip().split("\n\n")):
+        if number:
+            yield ".PP"
+        yield _text(paragraph)
+
+
+def _text(text: str) -> str:
+    """Return text as roff has it; a line that begins with a dot or quote would be a request."""
+    flat = " ".join(text.split()).replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
+    return f"\\&{flat}" if flat.startswith((".", "'")) else flat
 
 
 def build(output: Path) -> tuple[Path, Path]:

@@ -55,7 +55,7 @@ PANELS = {
     "Things to manage: forge THING VERB": {
         "sweep": "jobs.benchmark:app",
         "template": "plans.templates:app",
-        "input": "plans.inputs:app",
+        "input": "plans.templates:inputs_app",
         "schedule": "plans.schedules:app",
         "notification": "plans.notifications:app",
         "worker": "admin.worker:app",

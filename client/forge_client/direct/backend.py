@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from forge_schema.model.bundles import Segment
     from forge_schema.service.findings import Findings
 
-    from forge_client.checks import Check
+    from forge_client.backend import Check
     from forge_client.direct.administration import DirectAdmin, DirectNotifications
 
 # What it would print about an outage, commands say themselves.

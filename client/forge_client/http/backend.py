@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from forge_schema.service.notifications import Notifying
     from forge_schema.shell import ShellTicket
 
-    from forge_client.checks import Check
+    from forge_client.backend import Check
     from forge_client.http.objects import ObjectTransfers, Offer
     from forge_client.http.remote import HttpFindings
 

@@ -9,7 +9,7 @@ from forge_schema.model.admin import Myself
 from forge_schema.model.worker import WorkerInfo
 from pydantic import BaseModel, ValidationError
 
-from forge_client.checks import Check, CheckStanding, checked, failed, workers_check
+from forge_client.backend import Check, CheckStanding, checked, failed, workers_check
 from forge_client.errors import ClientError
 from forge_client.http.errors import Retryable, not_forge
 from forge_client.http.transport import Transport

@@ -22,8 +22,7 @@ from forge_schema.model.job import Event
 from forge_schema.model.overview import Overview
 from forge_schema.model.worker import WorkerInfo
 
-from forge_client.backend import Backend
-from forge_client.checks import Check
+from forge_client.backend import Backend, Check
 from forge_client.errors import ClientError
 from forge_client.project.request import several
 from forge_client.results.names import find_worker

@@ -41,7 +41,7 @@ from forge_schema.model.results import (
 from forge_schema.model.stored import Artifact, Checkpoint
 from forge_schema.model.worker import WorkerInfo
 
-from forge_client.checks import Check
+from forge_client.backend import Check
 from forge_client.project.matrix import Scalar
 from forge_client.results.comparison import PointGroup
 from forge_client.sdk.administration import OwnersLimits, QueueLimits, TeamsLimits

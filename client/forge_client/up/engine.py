@@ -4,7 +4,7 @@ import os
 import textwrap
 from importlib.util import find_spec
 
-from forge_client.checks import Check, CheckStanding
+from forge_client.backend import Check, CheckStanding
 
 NAME = "containers"
 WIDEST = 90

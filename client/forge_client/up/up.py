@@ -17,13 +17,11 @@ import psutil
 from forge_client.errors import ClientError
 from forge_client.running import FILE, Running
 from forge_client.up.child_process import ChildProcess, StopSignals
+from forge_client.up.children import WORKER, Say, UpServer, Workers
 from forge_client.up.detached import UpOptions, kill_children, locked
 from forge_client.up.folder_access import STORE, close
 from forge_client.up.postgres import Postgres, require_usable
-from forge_client.up.server import UpServer
 from forge_client.up.upgrading import upgrading
-from forge_client.up.workers import MODULE as WORKER
-from forge_client.up.workers import Say, Workers
 
 if TYPE_CHECKING:
     from forge_client.direct.backend import DirectBackend

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_client.cli.show.resources import resources
+from forge_client.cli.show.standing import resources
 from forge_client.cli.show.submitted import tell_job, tell_nobody
 from forge_client.errors import ClientError
 from support.client.reaching import WAYS, reaching

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 from chaos.parts.postgres_pair import Pair, binaries, postgres_pair
-from forge_client.checks import CheckStanding
+from forge_client.backend import CheckStanding
 from forge_client.direct.checks import database_checks
 from forge_schema.database.migrate import upgrade
 from forge_schema.database.pool import Database

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from forge_client.checks import CheckStanding
+from forge_client.backend import CheckStanding
 from forge_client.direct.checks import database_checks
 from forge_schema.database import current
 from forge_schema.database.migrate import sqlalchemy_url, upgrade

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from forge_client.checks import CheckStanding
+from forge_client.backend import CheckStanding
 from forge_client.direct.checks import database_checks
 from forge_functions.streams.hub import Hub
 from forge_schema.database.connections import SETTINGS

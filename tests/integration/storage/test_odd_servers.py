@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_client.checks import CheckStanding
+from forge_client.backend import CheckStanding
 from forge_client.direct.checks import store_checks
 from forge_functions.store_trial import try_store
 from forge_schema.model.stored import SignedUrl

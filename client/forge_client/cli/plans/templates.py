@@ -1,9 +1,10 @@
-"""`forge template` and `forge schema`: job configs saved under a name, and what may be in them."""
+"""What an owner keeps by name: `forge template`, with `forge schema` of it, and `forge input`."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from forge_schema.model.job import RegisteredInput
 
 from forge_client.cli.options import names
 from forge_client.cli.options.command_line import JobCommand, VerbNames, command_of
@@ -26,6 +27,7 @@ COLUMNS: list[Column] = [
     ("QUEUE", lambda t: t.spec.get("queue")),
     ("UPDATED", lambda t: ago(t.updated_at)),
 ]
+inputs_app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Sources of inputs under names.")
 
 
 @app.callback()
@@ -87,3 +89,50 @@ def remove(context: typer.Context, name: Name) -> None:
 def schema() -> None:
     """Print the JSON Schema of forge.toml, by which editors complete and check the file."""
     print(text(), end="")  # noqa: T201 - the data
+
+
+def _source(kept: RegisteredInput) -> str:
+    return kept.source
+
+
+INPUT_COLUMNS: list[Column] = [
+    ("NAME", lambda row: row.name),
+    ("SOURCE", _source),
+    ("UPDATED", lambda row: ago(row.updated_at)),
+]
+
+
+@inputs_app.callback()
+def inputs() -> None:
+    """Register sources of inputs, for `forge submit --input data=NAME`."""
+
+
+@inputs_app.command("list")
+def list_inputs(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
+    """List your registered inputs."""
+    with backend_of(context) as backend:
+        nothing = "no registered inputs yet; `forge input add NAME SOURCE` registers one"
+        output.show(backend.inputs(), INPUT_COLUMNS, form, nothing=nothing)
+
+
+@inputs_app.command("add")
+def add_input(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The name.", autocompletion=names.inputs)],
+    source: Annotated[str, typer.Argument(help="Its source, as in s3://bucket/set.")],
+) -> None:
+    """Register a source under a name, replacing any before. Jobs submitted earlier keep theirs."""
+    with backend_of(context) as backend:
+        backend.keep_input(name, source)
+    narration.say(f"registered as {name}; use it with `forge submit --input data={name}`")
+
+
+@inputs_app.command("remove")
+def remove_input(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The name.", autocompletion=names.inputs)],
+) -> None:
+    """Remove a registered input. Jobs submitted with it keep its source."""
+    with backend_of(context) as backend:
+        backend.remove_input(name)
+    narration.say(f"registered input {name} removed")

@@ -1,11 +1,15 @@
 """What a shell completes, found in the table of commands or asked of the server."""
 
+from __future__ import annotations
+
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
-from forge_client.cli.options.known import PATIENCE_S, known_jobs, states, terms
+from forge_schema.model.states import StateWord
+
 from forge_client.cli.quick.arguments import Command, Declined, Parameter, commands
 from forge_client.plain.wire import NotPlain
 
@@ -18,6 +22,36 @@ Item: TypeAlias = tuple[str, str]
 # What a shell would take for something else than a letter.
 SPECIAL = frozenset("'\"\\$`")
 ZSH = {'"': '""', "'": "''", "$": "\\$", "`": "\\`", ":": "\\\\:"}
+# Nobody waits longer for a completion.
+PATIENCE_S = 3.0
+NEWEST = 50
+Known: TypeAlias = Iterable[Item]
+
+
+def known_jobs(backend: Backend) -> Known:
+    """Yield what names a job, with a remark."""
+    jobs = backend.jobs(count=NEWEST)
+    if jobs:
+        yield "@last", "your newest job"
+    yield from ((str(job.job_id), f"{job.name}, {job.state}") for job in jobs)
+    # A name that several jobs have names none of them.
+    counts = Counter(job.name for job in jobs)
+    yield from ((job.name, f"{job.job_id}, {job.state}") for job in jobs if counts[job.name] == 1)
+
+
+def terms(incomplete: str) -> list[str]:
+    """Complete the keys of a query, and the states."""
+    # It is large.
+    from forge_schema.job_filter import KEYS  # noqa: PLC0415
+
+    known = [f"{key}:" for key in KEYS] + [f"state:{word}" for word in StateWord]
+    shown = known if ":" in incomplete else known[: len(KEYS)]
+    return [term for term in shown if term.startswith(incomplete)]
+
+
+def states(incomplete: str) -> list[str]:
+    """Complete the states of jobs, which need no queue."""
+    return [word.value for word in StateWord if word.startswith(incomplete)]
 
 
 def complete(instruction: str) -> str:
@@ -134,7 +168,7 @@ def _values(parameter: Parameter, incomplete: str) -> Iterable[Item]:
 OWN: Mapping[str, Callable[[str], list[str]]] = {"states": states, "terms": terms}
 
 
-def _asked(known: Callable[["Backend"], Iterable[Item]]) -> list[Item]:
+def _asked(known: Callable[[Backend], Iterable[Item]]) -> list[Item]:
     from forge_client.plain.backend import PlainBackend  # noqa: PLC0415 - only for names
     from forge_client.plain.place import server_place  # noqa: PLC0415 - as above
 

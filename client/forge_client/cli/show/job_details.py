@@ -14,12 +14,12 @@ from forge_schema.trail import happened, input_texts
 
 from forge_client.cli.show import output
 from forge_client.cli.show.output import Column, Format, ago, inline
-from forge_client.cli.show.resources import resources
 from forge_client.cli.show.standing import (
     cost_text,
     environment_text,
     progress,
     ran,
+    resources,
     revision_text,
     why,
     workers,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from forge_client.backend import Backend
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format
-from forge_client.cli.show.resources import resources
+from forge_client.cli.show.standing import resources
 from forge_client.cli.show.waiting import wait_and_show
 from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project

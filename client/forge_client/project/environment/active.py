@@ -1,13 +1,15 @@
-"""The active virtual or conda environment of the submitter, as a list of packages."""
+"""The packages of the submitter's active environment, or of this Python's, as requirements."""
 
 import json
 import os
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forge_client.errors import ClientError
 from forge_client.project.environment.names import AN_EXTRA, canonical, extras_of, name_of
 
 if TYPE_CHECKING:
@@ -132,3 +134,57 @@ def _source(distribution: "Distribution") -> dict[str, Any] | None:
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def installed(*names: str) -> list[str]:
+    """Return the versions that are installed here, for `job(packages=…)`: `["numpy==2.3.5", …]`.
+
+    Packages that come from a folder or a URL are left out with a warning: no index has them.
+
+    Args:
+        *names: packages to name, with what they require; all that are installed if none is given.
+
+    Raises:
+        ClientError: a package is not installed here.
+    """
+    packages = {canonical(package.name): package for package in _wanted(names)}
+    local = [name for name, package in packages.items() if package.read_text("direct_url.json")]
+    if local:
+        warnings.warn(f"{', '.join(sorted(local))}: not from an index, so left out", stacklevel=2)
+    return sorted(
+        f"{name}=={package.version}" for name, package in packages.items() if name not in local
+    )
+
+
+def _wanted(names: tuple[str, ...]) -> list["Distribution"]:
+    # Most commands need none of its package.
+    from importlib.metadata import PackageNotFoundError, distribution, distributions  # noqa: PLC0415
+
+    if not names:
+        return list(distributions())
+    packages: dict[str, Distribution] = {canonical(name): _named(name) for name in names}
+    rest = list(packages)
+    while rest:
+        for needed in packages[rest.pop()].requires or []:
+            name = "" if AN_EXTRA.search(needed) else name_of(needed)
+            if name and name not in packages:
+                try:
+                    packages[name] = distribution(name)
+                except PackageNotFoundError:
+                    # It is for another platform or another Python.
+                    continue
+                rest.append(name)
+    return list(packages.values())
+
+
+def _named(name: str) -> "Distribution":
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - as above
+
+    try:
+        return distribution(name)
+    except PackageNotFoundError as error:
+        raise ClientError(
+            f"{name} is not installed here",
+            hint="give its name in the package index, as for `pip install`",
+            code="name_unknown",
+        ) from error

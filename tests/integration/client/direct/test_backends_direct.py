@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import ClientError
-from forge_client.checks import CheckStanding
+from forge_client.backend import CheckStanding
 from forge_client.direct.backend import DirectBackend
 from forge_client.settings import QueueConnection
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_client.checks import CheckStanding
+from forge_client.backend import CheckStanding
 from forge_client.direct.checks import disks
 from forge_schema.model.attempt_records import ArtifactRecord
 from forge_schema.read.overview import growth
