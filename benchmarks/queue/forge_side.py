@@ -14,7 +14,7 @@ from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import LEASE_TTL, Queue
 from forge_worker.queue.gateway import SqlGateway
-from forge_worker.queue.listener import Listener
+from forge_worker.queue.hints import Listener
 from passing import passed
 from workload import LIMIT, SETTLE_S, URGENT, of_owners
 

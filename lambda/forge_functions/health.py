@@ -1,13 +1,14 @@
-"""Health checks of the database, the store and the sweeper."""
+"""Health checks of the database, the store and the sweeper; and the first trial of the store."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from threading import Lock
+from threading import Event, Lock, Thread
 from time import monotonic
 
 import structlog
@@ -15,7 +16,9 @@ from forge_schema.database.current import HEAD
 from forge_schema.database.pool import Database, NotMigrated
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import duration_text
-from forge_schema.storage import Store, StoreUrlInvalid
+from forge_schema.storage import Store, StoreError, StoreUrlInvalid
+from forge_schema.storage.finding import ProbeFinding, ProbeVerdict
+from forge_schema.storage.probe import probe, require_fit
 
 # Results are reused for so long, since /health needs no credentials.
 KEPT_S = 5.0
@@ -24,6 +27,9 @@ LATE_S = 60.0
 UPGRADE = "run `forge db upgrade`"
 
 log = structlog.get_logger(__name__)
+# A store that hangs must not keep the server from starting: /health tells of it.
+TRIAL_WITHIN_S = 30.0
+TRIAL_EVERY_S = 60.0
 
 
 class CheckResult(StrEnum):
@@ -119,3 +125,60 @@ def _finding(name: str, look: Future[None], until: float) -> Finding:
         detail = error.message if isinstance(error, Wrong) else "it is not available now"
         return Finding(name, CheckResult.FAILING, detail)
     return Finding(name, CheckResult.OK)
+
+
+def try_store(url: str, stopping: Event) -> None:
+    """Try the store and log what was found.
+
+    One that does not answer is left to `/health`, and tried again until it does.
+
+    Raises:
+        StoreUrlInvalid: the URL does not name a store, or its bucket does not exist.
+        StoreUnfit: Forge cannot work with it.
+    """
+    findings = _within(url)
+    _log(findings)
+    require_fit(url, findings)
+    if not findings:
+        Thread(target=_again, args=[url, stopping], name="store-trial", daemon=True).start()
+
+
+def _again(url: str, stopping: Event) -> None:
+    while not stopping.wait(TRIAL_EVERY_S):
+        with suppress(StoreUrlInvalid):
+            if probed := _within(url):
+                _log(probed)
+                return
+
+
+def _log(findings: list[ProbeFinding]) -> None:
+    for finding in findings:
+        noted = log.info if finding.verdict is ProbeVerdict.OK else log.warning
+        hint = {"hint": finding.hint} if finding.hint else {}
+        noted(
+            "store_tried",
+            what=finding.capability,
+            found=finding.verdict.value,
+            said=finding.detail,
+            **hint,
+        )
+
+
+def _within(url: str) -> list[ProbeFinding]:
+    outcome: list[list[ProbeFinding] | StoreError] = []
+
+    def ask() -> None:
+        try:
+            outcome.append(probe(url))
+        except StoreError as error:
+            outcome.append(error)
+
+    asking = Thread(target=ask, name="store-trial", daemon=True)
+    asking.start()
+    asking.join(TRIAL_WITHIN_S)
+    if outcome and isinstance(outcome[0], list):
+        return outcome[0]
+    if outcome and isinstance(outcome[0], StoreUrlInvalid):
+        raise outcome[0]
+    log.warning("store_not_tried", error=str(outcome[0]) if outcome else "it takes too long")
+    return []

@@ -24,6 +24,7 @@ from starlette.types import ASGIApp
 from forge_functions import program
 from forge_functions.app import create_app
 from forge_functions.dashboard.site import install
+from forge_functions.health import try_store
 from forge_functions.middleware.slow_clients import (
     GuardedProtocol,
     GuardedWebSocket,
@@ -44,7 +45,6 @@ from forge_functions.routes.workers import protocol as workers
 from forge_functions.routes.workers import records as worker_records
 from forge_functions.services import Services
 from forge_functions.settings import FunctionsSettings, ServerSettings
-from forge_functions.store_trial import try_store
 
 ROUTERS = (
     # First, since each request tries one after the other, and jobs may store thousands of files.

@@ -24,11 +24,10 @@ from forge_worker.attempt import LiveAttempt
 from forge_worker.circuit_breaker import CircuitBreaker, CircuitOpen, Refusals, Servers
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway, SqlGateway
+from forge_worker.queue.hints import HttpHints, Listener
 from forge_worker.queue.http.gateway import HttpGateway
-from forge_worker.queue.http.hints import HttpHints
 from forge_worker.queue.http.session import Session
 from forge_worker.queue.http.store import HttpStore, WaitingObjects
-from forge_worker.queue.listener import Listener
 from forge_worker.queue.objects import Objects
 from forge_worker.settings.settings import WorkerSettings
 

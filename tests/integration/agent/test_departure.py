@@ -22,7 +22,7 @@ from forge_worker.attempt import LiveAttempt, Stop
 from forge_worker.clock import Window
 from forge_worker.connect import connect
 from forge_worker.machine.watched import UNSAFE
-from forge_worker.queue.listener import Listener
+from forge_worker.queue.hints import Listener
 from forge_worker.runners.choice import available
 from forge_worker.settings.settings import WorkerSettings
 from forge_worker.spot.notice import Notice, NoticeKind

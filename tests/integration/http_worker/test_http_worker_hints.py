@@ -13,8 +13,8 @@ import httpx
 import pytest
 from forge_schema.model.states import Command
 from forge_worker.circuit_breaker import NotAnswered
-from forge_worker.queue.http import hints as http_hints
-from forge_worker.queue.http.hints import HttpHints
+from forge_worker.queue import hints as http_hints
+from forge_worker.queue.hints import HttpHints
 from support.http.api import opened
 from support.http.http_worker import raw_worker, session
 from support.http.tcp_proxy import tcp_proxy

@@ -13,8 +13,8 @@ from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Phase, Reason, WorkerStatus
 from forge_worker.circuit_breaker import ServerUnreachable
+from forge_worker.queue.hints import HttpHints
 from forge_worker.queue.http.gateway import HttpGateway
-from forge_worker.queue.http.hints import HttpHints
 from support.http.http_worker import PLENTY, machine, session
 from support.http.server_process import server_process
 

@@ -13,9 +13,9 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.files import groups
+from forge_worker.files import database_moments as moments
+from forge_worker.files import groups, lmdb
 from forge_worker.files.copies import steady_copy
-from forge_worker.files.databases import lmdb, moments
 from forge_worker.files.formats.records import masked
 from forge_worker.files.safe_files import copy
 from forge_worker.job_io import checkpoints, snapshots

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_client.backend import CheckStanding
 from forge_client.direct.checks import store_checks
-from forge_functions.store_trial import try_store
+from forge_functions.health import try_store
 from forge_schema.model.stored import SignedUrl
 from forge_schema.storage import StoreUnfit, keys, open_store
 from forge_schema.storage.finding import ProbeFinding, ProbeVerdict

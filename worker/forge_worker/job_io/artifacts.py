@@ -18,7 +18,7 @@ from forge_worker.attempt import LiveAttempt, with_advice
 from forge_worker.files.copies import check_size
 from forge_worker.files.safe_files import Listing, opened
 from forge_worker.files.saved_files import output_files
-from forge_worker.job_io.checkpoint_notes import CheckpointNotes
+from forge_worker.job_io.logs import CheckpointNotes
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 from forge_worker.transfers.sending import FileSender, FileSource, StoredChunks

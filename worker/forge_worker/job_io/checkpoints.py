@@ -28,7 +28,7 @@ from forge_worker.files.placing import give_times, place_checkpoint
 from forge_worker.files.rest import in_memory
 from forge_worker.files.safe_files import Listing, entries, weight
 from forge_worker.files.saved_files import FilesSeen, Targets
-from forge_worker.job_io.checkpoint_notes import CheckpointNotes
+from forge_worker.job_io.logs import CheckpointNotes
 from forge_worker.job_io.occasions import (
     Commit,
     Commits,

@@ -19,12 +19,12 @@ from forge_worker.files.copies import (
     held_open,
     steady_copy,
 )
-from forge_worker.files.databases.in_use import DatabasesInUse, Means
+from forge_worker.files.databases import DatabasesInUse, Means
 from forge_worker.files.groups import ReplacedFolders, Together, uneven, young
 from forge_worker.files.kills import Doubt, Kill, Openings
 from forge_worker.files.safe_files import Listing, Status
 from forge_worker.files.saved_files import SavedFiles
-from forge_worker.job_io.checkpoint_notes import CheckpointNotes
+from forge_worker.job_io.logs import CheckpointNotes
 from forge_worker.transfers.checkpoint_files import SMALL_BYTES, contents
 
 # How many files are held open at once, the largest; others are copied.

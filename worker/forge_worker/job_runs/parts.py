@@ -181,11 +181,22 @@ class Parts:
         self.findings = ResultFiles(attempt, gateway)
         self.usage = services.sampler.watch(attempt, slot.gpu_uuids)
         self.patiently = Patience(attempt, services.store_patience_s)
-        device = services.host.accelerator if slot.gpu_uuids else "cpu"
-        pace = pace_of(services.speed, device, slot.cpus)
-        self.gatherer = Gatherer(attempt, gateway, slot, services.gangs, self.patiently, pace=pace)
+        # Only members of a gang have one.
+        self._gatherer: Gatherer | None = None
         self.stopped_for: Stop | None = None
         self.grace_ends_s = inf
+
+    @property
+    def gatherer(self) -> Gatherer:
+        """What brings a member together with the others of its run."""
+        if self._gatherer is None:
+            services, slot = self.services, self.slot
+            device = services.host.accelerator if slot.gpu_uuids else "cpu"
+            pace = pace_of(services.speed, device, slot.cpus)
+            self._gatherer = Gatherer(
+                self.attempt, services.gateway, slot, services.gangs, self.patiently, pace=pace
+            )
+        return self._gatherer
 
     def gated(self, code: int | None = None) -> Gated:
         """Return what the operator's programs are told of this attempt, and how its job ended."""
@@ -216,6 +227,7 @@ class Parts:
     def close(self) -> None:
         """End everything that was started, whatever the state of the attempt."""
         self.services.sampler.let_go(self.usage)
-        self.gatherer.free()
+        if self._gatherer is not None:
+            self._gatherer.free()
         for loop in (self.logs, self.disk, self.phases):
             loop.end(self.left_s())

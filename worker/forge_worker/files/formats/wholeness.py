@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import BinaryIO
 
-from forge_worker.files.databases import lmdb
+from forge_worker.files import lmdb
 from forge_worker.files.formats import arrays, compressed, documents
 from forge_worker.files.formats.folders import SAFETENSORS, ZIP, is_half
 from forge_worker.files.formats.records import BrokenFile, records

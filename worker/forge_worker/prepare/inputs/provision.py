@@ -22,8 +22,7 @@ from forge_schema.model.spec.inputs import (
 from forge_worker.attempt import LiveAttempt
 from forge_worker.prepare.inputs.cache import InputCache
 from forge_worker.prepare.inputs.hub import HubFiles
-from forge_worker.prepare.inputs.source import InputSource, InputUnusable
-from forge_worker.prepare.inputs.stored import JobFiles
+from forge_worker.prepare.inputs.source import InputSource, InputUnusable, JobFiles
 from forge_worker.prepare.secrets import SecretStore, SecretUnusable
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.http.session import ServerRefused

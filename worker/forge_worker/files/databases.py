@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forge_worker.files.copies import UNSEEN, Copies, Copy, FileShape
-from forge_worker.files.databases.moments import (
+from forge_worker.files.database_moments import (
     DatabaseFiles,
     in_folder,
     of_folder,

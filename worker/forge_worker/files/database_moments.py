@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from forge_worker.files.databases import lmdb
+from forge_worker.files import lmdb
 from forge_worker.files.groups import ROOT
 from forge_worker.files.rest import TICK_NS, outside_its_tick
 from forge_worker.files.safe_files import Status, Where, copy, entries, opened, status_in

@@ -1,1 +1,0 @@
-"""Databases: how to copy them while their programs use them."""
