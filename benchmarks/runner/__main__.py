@@ -28,8 +28,8 @@ from forge_client.project.bundle import pack
 from forge_client.up.postgres import Postgres
 from forge_schema.database import migrate
 from forge_schema.database.pool import Database
-from forge_schema.log import configure_log
 from forge_schema.model.spec import JobSpec, Resources
+from forge_schema.program.log import configure_log
 from forge_schema.queue.queue import Queue
 from forge_schema.storage import keys, open_store
 from forge_worker.agent.agent import Agent

@@ -1,6 +1,6 @@
 """`forge-server` from its settings on; the paths, which take long to import, come after these."""
 
-import forge_schema.lean  # noqa: F401 - it makes the imports below cheaper
+import forge_schema.program.lean  # noqa: F401 - it makes the imports below cheaper
 
 # isort: split
 import ssl
@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 
 from forge_schema.access.tokens import hide
-from forge_schema.log import configure_log
 from forge_schema.model.errors import ForgeError
-from forge_schema.settings import faults
-from forge_schema.settings import help as help_text
+from forge_schema.program import faults
+from forge_schema.program import help as help_text
+from forge_schema.program.log import configure_log
 from pydantic_settings import CliApp
 
 from forge_functions.settings import FunctionsSettings

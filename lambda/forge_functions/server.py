@@ -4,7 +4,7 @@ It records in the database that it runs: without a server, workers over HTTP can
 leases, so sweepers must not consider them dead.
 """
 
-from forge_schema import lean  # it makes the imports below cheaper
+from forge_schema.program import lean  # it makes the imports below cheaper
 
 # isort: split
 import signal

@@ -4,7 +4,7 @@ from forge_worker import linux  # other systems lack what the imports below need
 
 linux.required()
 
-from forge_schema import lean  # it makes the imports below cheaper
+from forge_schema.program import lean  # it makes the imports below cheaper
 
 # isort: split
 import gc
@@ -24,11 +24,11 @@ import stamina
 import structlog
 from forge_schema.access.tokens import hide
 from forge_schema.database.pool import AccessRefused
-from forge_schema.log import configure_log
 from forge_schema.model.errors import ForgeError
+from forge_schema.program import faults
+from forge_schema.program import help as settings_help
+from forge_schema.program.log import configure_log
 from forge_schema.queue.registry import NameInUse
-from forge_schema.settings import faults
-from forge_schema.settings import help as settings_help
 from stamina.instrumentation import RetryDetails
 
 from forge_worker.agent import beside_up, crashes, registration

@@ -14,9 +14,9 @@ from typing import Any
 import structlog
 from forge_schema.access.worker_tokens import NameTaken, WorkerTokens
 from forge_schema.database.pool import Database
-from forge_schema.log import configure_log
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.worker import NoSuchWorker
+from forge_schema.program.log import configure_log
 from forge_schema.queue.registry import Registry
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from forge_schema.log import configure_log
 from forge_schema.made_once import made_once
+from forge_schema.program.log import configure_log
 from mangum import Mangum
 from mangum.types import LambdaContext
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt

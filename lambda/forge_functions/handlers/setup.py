@@ -18,9 +18,9 @@ import structlog
 from forge_schema.access.api_keys import Keys
 from forge_schema.database.migrate import NewerDatabase, upgrade
 from forge_schema.database.pool import Database
-from forge_schema.log import configure_log
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import Role
+from forge_schema.program.log import configure_log
 from mangum.types import LambdaContext
 from pydantic import BaseModel, Field
 from sqlalchemy.exc import SQLAlchemyError

@@ -6,8 +6,8 @@ from functools import cache
 
 import structlog
 from forge_schema.database.pool import Database
-from forge_schema.log import configure_log
 from forge_schema.notifications.sender import DeliverySender
+from forge_schema.program.log import configure_log
 from forge_schema.queue.queue import Queue
 from forge_schema.sweeper.retention import Retention
 from forge_schema.sweeper.settings import SweeperSettings

@@ -1,6 +1,6 @@
 """`forge-sweeper`: the sweeper as a process, with a health endpoint."""
 
-from forge_schema import lean  # it makes the imports below cheaper
+from forge_schema.program import lean  # it makes the imports below cheaper
 
 # isort: split
 import signal
@@ -17,12 +17,12 @@ from pydantic_settings import CliApp, SettingsConfigDict
 from forge_schema.access.tokens import hide
 from forge_schema.database.connections import STATEMENT_S
 from forge_schema.database.pool import Database
-from forge_schema.log import configure_log
 from forge_schema.model.errors import ForgeError
 from forge_schema.notifications.sender import DeliverySender
+from forge_schema.program import faults
+from forge_schema.program import help as help_text
+from forge_schema.program.log import configure_log
 from forge_schema.queue.queue import Queue
-from forge_schema.settings import faults
-from forge_schema.settings import help as help_text
 from forge_schema.sweeper.settings import SweeperSettings
 from forge_schema.sweeper.sweeper import Sweeper
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from threading import Lock
 from time import monotonic
 
-from forge_schema import lean
+from forge_schema.program import lean
 
 lean.without_plugins("apscheduler.schedulers.base")
 

@@ -16,10 +16,10 @@ import structlog
 from forge_functions.middleware import requests
 from forge_functions.routes import guarded_route
 from forge_schema.database.pool import DatabaseUnreachable
-from forge_schema.log import configure_log
 from forge_schema.model.quantities import size_text
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Role
+from forge_schema.program.log import configure_log
 from forge_schema.protocol import messages
 from pydantic import ValidationError
 from support.http.api import SPEC, Api, problem

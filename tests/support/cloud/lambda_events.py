@@ -88,7 +88,7 @@ def functions(settings: ServerSettings) -> Iterator[Functions]:
         patch.dict("os.environ", variables),
         patch("forge_functions.handlers.lambda_handler.create_app", quick_app),
         patch("forge_functions.handlers.lambda_handler.configure_log"),
-        patch("forge_schema.log.configure_log"),
+        patch("forge_schema.program.log.configure_log"),
     ):
         try:
             yield lent

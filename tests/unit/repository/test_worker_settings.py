@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
-from forge_schema.settings.help import Setting
+from forge_schema.program.help import Setting
 from forge_worker.settings import help as help_text
 from forge_worker.settings.help import profile_rows, table
 from forge_worker.settings.settings import WorkerSettings

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import structlog
-from forge_schema.log import configure_log
+from forge_schema.program.log import configure_log
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_functions import program, server
 from forge_functions.settings import FunctionsSettings
-from forge_schema.settings.help import text
+from forge_schema.program.help import text
 from forge_schema.sweeper import main as sweeper
 from forge_worker import main as worker
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import httpx
 from forge_schema.http_client import open_client, tls_context
-from forge_schema.log import configure_log
 from forge_schema.model.errors import ForgeError
+from forge_schema.program.log import configure_log
 from forge_schema.protocol.answers import Enrolled
 from pydantic import Field, PositiveFloat, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from textwrap import wrap
 
-from forge_schema.settings.help import INDENT, WIDTH, Setting, settings_in
-from forge_schema.settings.help import text as settings_text
+from forge_schema.program.help import INDENT, WIDTH, Setting, settings_in
+from forge_schema.program.help import text as settings_text
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 

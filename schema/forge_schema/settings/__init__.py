@@ -1,1 +1,0 @@
-"""The settings of the programs: read with clear errors, and shown as help."""
