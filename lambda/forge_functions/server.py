@@ -10,6 +10,7 @@ from forge_schema.program import lean  # it makes the imports below cheaper
 import signal
 import socket
 import sys
+from contextlib import closing
 from ipaddress import ip_address
 from threading import Thread
 from types import FrameType
@@ -43,6 +44,7 @@ from forge_functions.routes.metrics import metered
 from forge_functions.routes.workers import join
 from forge_functions.routes.workers import protocol as workers
 from forge_functions.routes.workers import records as worker_records
+from forge_functions.same_machine import SameMachineObjects
 from forge_functions.services import Services
 from forge_functions.settings import FunctionsSettings, ServerSettings
 
@@ -132,7 +134,8 @@ def serve(settings: FunctionsSettings) -> None:
             "tls_missing",
             note="tokens cross the network unencrypted; give --tls-cert, or use a proxy with TLS",
         )
-    with listening_socket(settings) as listening:
+    with listening_socket(settings) as listening, closing(SameMachineObjects(services)) as beside:
+        beside.open()
         Thread(target=keep_noting, args=[services], name="presence", daemon=True).start()
         run(HttpServer(config, services), listening)
     services.close()

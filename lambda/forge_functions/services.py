@@ -68,6 +68,8 @@ class Services:
             new_work=self.matching.new_work,
         )
         self.relay = Relay()
+        # The name under which workers on this machine reach the store's files.
+        self.same_machine: str | None = None
         # Called with the number of ends that a worker reported and of jobs that it got.
         self.exchanged: Callable[[int, int], None] = lambda _ended, _granted: None
         # By a browser's session, where there are pages.
@@ -130,6 +132,7 @@ class Services:
             base_url=self.url(request_base),
             lasts_s=settings.url_lasts_s,
             content_hash=signs_content_hash(settings.store_url),
+            same_machine=self.same_machine,
         )
 
     def own_signer(self, request_base: str) -> ServerSigner:
@@ -139,6 +142,7 @@ class Services:
             settings.server_secret.get_secret_value().encode(),
             base_url=self.url(request_base),
             lasts_s=settings.url_lasts_s,
+            same_machine=self.same_machine,
         )
 
     def reading(self, request_base: str) -> Callable[[str], str]:

@@ -156,12 +156,16 @@ class InputCheckpoint(MessagePart):
 
 
 class SignedUrl(Record):
-    """A signed request: send it with this method and exactly these headers before it expires."""
+    """A signed request: send it with this method and exactly these headers before it expires.
+
+    A worker on the machine of the server may also use the socket `same_machine` there.
+    """
 
     url: str
     method: str
     headers: dict[str, str] = Field(default_factory=dict)
     expires_in_s: int
+    same_machine: str | None = None
 
 
 def stays_inside(path: str, target: str) -> bool:

@@ -46,13 +46,20 @@ class Signer(Protocol):
 
 
 def open_signer(
-    store_url: str, *, secret: bytes, base_url: str, lasts_s: int, content_hash: bool = False
+    store_url: str,
+    *,
+    secret: bytes,
+    base_url: str,
+    lasts_s: int,
+    content_hash: bool = False,
+    same_machine: str | None = None,
 ) -> Signer:
     """Open a signer of URLs that are valid for `lasts_s` seconds, at most 900.
 
     Objects in S3 get S3 presigned URLs. Objects in a file store get URLs of the server, which
-    begin with `base_url` and are signed with its `secret`. `content_hash` is for S3 servers that
-    do not verify checksums; see `signs_content_hash`.
+    begin with `base_url` and are signed with its `secret`; `same_machine` is where it listens for
+    workers on its machine. `content_hash` is for S3 servers that do not verify checksums; see
+    `signs_content_hash`.
 
     Raises:
         StoreUrlInvalid: the URL does not name a store.
@@ -65,7 +72,7 @@ def open_signer(
 
         return S3Signer(store_url, lasts_s=lasts_s, content_hash=content_hash)
     open_store(store_url)
-    return ServerSigner(secret, base_url=base_url, lasts_s=lasts_s)
+    return ServerSigner(secret, base_url=base_url, lasts_s=lasts_s, same_machine=same_machine)
 
 
 def signs_content_hash(store_url: str) -> bool:
@@ -106,9 +113,11 @@ class ServerSigner:
         base_url: str,
         lasts_s: int,
         clock: Callable[[], float] = time.time,
+        same_machine: str | None = None,
     ) -> None:
         self._secret, self._base_url = secret, base_url.rstrip("/")
         self._lasts_s, self._clock = lasts_s, clock
+        self._same_machine = same_machine
 
     def put(
         self, key: str, *, size: int, sha256: str, if_absent: bool = False, owner: str = ""
@@ -126,7 +135,7 @@ class ServerSigner:
 
     def is_signed(self, permit: Permit, signature: str) -> bool:
         """Tell, in constant time, whether this secret signed the permit."""
-        return hmac.compare_digest(self._signature(permit).encode(), signature.encode())
+        return hmac.compare_digest(self.signature(permit).encode(), signature.encode())
 
     def is_over(self, permit: Permit) -> bool:
         """Tell whether the permit has expired."""
@@ -138,9 +147,16 @@ class ServerSigner:
     def _signed(
         self, permit: Permit, asked: dict[str, object], headers: dict[str, str]
     ) -> SignedUrl:
-        query = {"expires": permit.expires, **asked, "signature": self._signature(permit)}
+        query = {"expires": permit.expires, **asked, "signature": self.signature(permit)}
         url = f"{self._base_url}{PATH}{quote(permit.key)}?{urlencode(query)}"
-        return SignedUrl(url=url, method=permit.method, headers=headers, expires_in_s=self._lasts_s)
+        return SignedUrl(
+            url=url,
+            method=permit.method,
+            headers=headers,
+            expires_in_s=self._lasts_s,
+            same_machine=self._same_machine,
+        )
 
-    def _signature(self, permit: Permit) -> str:
+    def signature(self, permit: Permit) -> str:
+        """Sign a permit."""
         return hmac.new(self._secret, permit.text(), "sha256").hexdigest()

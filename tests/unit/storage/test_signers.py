@@ -130,8 +130,8 @@ def test_a_url_that_names_no_store_signs_nothing(store_url: str) -> None:
 )
 def test_a_signature_is_for_one_permit(other: Permit) -> None:
     ours = ServerSigner(b"s" * 32, base_url="", lasts_s=1)
-    assert ours.is_signed(PERMIT, ours._signature(PERMIT))
-    assert not ours.is_signed(other, ours._signature(PERMIT))
+    assert ours.is_signed(PERMIT, ours.signature(PERMIT))
+    assert not ours.is_signed(other, ours.signature(PERMIT))
     assert not ours.is_signed(PERMIT, "")
     assert not ours.is_signed(PERMIT, "ä" * 64)
 

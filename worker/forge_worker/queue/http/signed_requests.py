@@ -1,10 +1,12 @@
 """Requests to signed URLs, with urllib3: httpx takes three times its CPU for a large body."""
 
+import os
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from importlib.metadata import version
+from typing import Any, BinaryIO, cast
 from urllib.parse import unquote, urlsplit
 
 import urllib3
@@ -19,20 +21,64 @@ from forge_schema.storage import (
     StoreUnfit,
     StoreUnreachable,
 )
+from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError
 
+from forge_worker.files.copies import FileChanged
 from forge_worker.queue.http.session import PROGRAM
 
 AGENT = f"{PROGRAM}/{version('forge-queue')}"
 # Between two pieces, not for the whole object.
 TIMEOUT = urllib3.Timeout(connect=10.0, read=60.0)
 CONNECTIONS = 100
+# Bytes of a file at a time: of Python, and of the kernel.
+PIECE, STEP = 1 << 20, 32 << 20
 EXISTS = 412
 MISSING = 404
 TOO_LARGE = 413
 NOT_OFFERED = 501
 # Statuses that may pass: an expired URL, a conflict, too many requests.
 PASSING = {403, 408, 409, 425, 429}
+
+
+class FilePart:
+    """A part of a file that the kernel sends: nobody copies its bytes."""
+
+    def __init__(self, file: BinaryIO, offset: int, size: int) -> None:
+        self._file, self._offset, self._size = file, offset, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def send(self, connection: HTTPConnection) -> None:
+        """Send it.
+
+        Raises:
+            FileChanged: the file ends before.
+            OSError: the connection is lost.
+        """
+        sent = connection.sock.sendfile(self._file, self._offset, self._size)
+        if sent < self._size:
+            raise FileChanged("it became shorter while it was sent")
+
+
+Part = bytes | FilePart
+
+
+class PartsConnection(HTTPConnection):
+    """A connection without TLS, to which urllib3 passes a body's parts as they are."""
+
+    def send(self, data: Any) -> None:  # noqa: ANN401  as in the standard library
+        if isinstance(data, FilePart):
+            data.send(self)
+        else:
+            super().send(data)
+
+
+class PartsPool(urllib3.HTTPConnectionPool):
+    """Connections that send parts of files."""
+
+    ConnectionCls = PartsConnection
 
 
 class SignedRequests:
@@ -47,7 +93,17 @@ class SignedRequests:
         self._pool(None).clear()
         self._pool.cache_clear()
 
-    def put(self, key: str, signed: SignedUrl, size: int, pieces: Iterable[bytes]) -> bool:
+    def content(
+        self, signed: SignedUrl, file: BinaryIO, offset: int, size: int, most: int = STEP
+    ) -> Iterator[Part]:
+        """Yield a part of a file as it is sent to a URL, at most so many bytes at a time."""
+        by_kernel = signed.url.startswith("http:") and proxy_of(signed.url) is None
+        step, end = most if by_kernel else min(most, PIECE), offset + size
+        for start in range(offset, end, step):
+            some = min(step, end - start)
+            yield FilePart(file, start, some) if by_kernel else _read(file, start, some)
+
+    def put(self, key: str, signed: SignedUrl, size: int, pieces: Iterable[Part]) -> bool:
         """Send an object; False if it must be new and is there already.
 
         Raises:
@@ -88,7 +144,7 @@ class SignedRequests:
         key: str,
         signed: SignedUrl,
         headers: Mapping[str, str],
-        body: Iterable[bytes] | None = None,
+        body: Iterable[Part] | None = None,
     ) -> Iterator[urllib3.BaseHTTPResponse]:
         proxy = proxy_of(signed.url)
         pool = self._pool(proxy)
@@ -97,7 +153,7 @@ class SignedRequests:
                 signed.method,
                 signed.url,
                 headers={"User-Agent": AGENT, **headers},
-                body=body,
+                body=cast("Iterable[bytes] | None", body),
                 preload_content=False,
             )
             try:
@@ -118,7 +174,17 @@ class SignedRequests:
             name = f"{unquote(login.username or '')}:{unquote(login.password or '')}"
             headers = urllib3.make_headers(proxy_basic_auth=name if login.username else None)
             new = partial(urllib3.ProxyManager, proxy.url, proxy_headers=headers)
-        return new(ssl_context=self._tls, timeout=TIMEOUT, retries=False, maxsize=CONNECTIONS)
+        made = new(ssl_context=self._tls, timeout=TIMEOUT, retries=False, maxsize=CONNECTIONS)
+        if proxy is None:
+            made.pool_classes_by_scheme = {**made.pool_classes_by_scheme, "http": PartsPool}
+        return made
+
+
+def _read(file: BinaryIO, offset: int, size: int) -> bytes:
+    # In pieces, whose memory is used again: to read all of it at once takes longer.
+    if len(piece := os.pread(file.fileno(), size, offset)) < size:
+        raise FileChanged("it became shorter while it was sent")
+    return piece
 
 
 @contextmanager

@@ -1,11 +1,10 @@
 """An attempt's objects, through URLs that the server signs for each object and method."""
 
 import hashlib
-import os
 import ssl
 from base64 import b64encode
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -32,16 +31,17 @@ from forge_schema.storage import (
 from forge_schema.storage.keys import is_digest
 from forge_schema.storage.manifest import DIGEST
 from forge_schema.storage.store import landing
-from urllib3 import BaseHTTPResponse
 
 from forge_worker.attempt import LiveAttempt
-from forge_worker.files.copies import FileChanged
+from forge_worker.queue.http.same_machine import SameMachine
 from forge_worker.queue.http.session import LeaseUnknown, ServerRefused, Session
-from forge_worker.queue.http.signed_requests import SignedRequests
+from forge_worker.queue.http.signed_requests import Part, SignedRequests
 
 T = TypeVar("T")
 
 CHUNK = 1 << 20
+# Of a file, so that what is hashed and written still lies in the processor's cache.
+PIECE = 256 << 10
 TRIES = 3
 
 
@@ -57,6 +57,7 @@ class HttpStore:
     def __init__(self, session: Session, tls: ssl.SSLContext) -> None:
         self.session = session
         self.requests = SignedRequests(tls)
+        self.same_machine = SameMachine()
 
     def close(self) -> None:
         self.requests.close()
@@ -97,13 +98,13 @@ class HttpObjects:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             wanted = _put(key, file.tell(), digest, if_absent=if_absent)
-            return _again(lambda: self._send(wanted, lambda: _read(file, progress)))
+            return _again(lambda: self._send_file(wanted, file, progress))
 
     def put_part(self, key: str, file: BinaryIO, offset: int, size: int) -> bool:
         if not is_digest(digest := key[-DIGEST:]):
             return False
         wanted = _put(key, size, digest)
-        return _again(lambda: self._send(wanted, lambda: _part(file, offset, size)))
+        return _again(lambda: self._send_part(wanted, file, offset))
 
     def put_together(self, objects: Mapping[str, bytes]) -> bool:
         if not self._store.session.stores_small_objects:
@@ -123,14 +124,19 @@ class HttpObjects:
         return _again(lambda: self._get(key))
 
     def stream(self, key: str) -> Generator[bytes, None, None]:
-        with self._receiving(key) as response:
+        signed = self._signed(_get(key))
+        if (file := self._store.same_machine.get(signed)) is not None:
+            with file:
+                yield from iter(lambda: file.read(PIECE), b"")
+            return
+        with self._store.requests.getting(key, signed) as response:
             yield from response.stream(CHUNK)
 
     def get_file(self, key: str, path: Path, *, progress: Progress | None = None) -> None:
         _again(lambda: self._get_file(key, path, progress))
 
     def _get(self, key: str) -> bytes:
-        with self._receiving(key) as response:
+        with self._store.requests.getting(key, self._signed(_get(key))) as response:
             return response.data
 
     def _get_file(self, key: str, path: Path, progress: Progress | None) -> None:
@@ -144,8 +150,17 @@ class HttpObjects:
         signed = self._signed(wanted)
         return self._store.requests.put(wanted.key, signed, wanted.size or 0, content())
 
-    def _receiving(self, key: str) -> AbstractContextManager[BaseHTTPResponse]:
-        return self._store.requests.getting(key, self._signed(_get(key)))
+    def _send_file(self, wanted: Transfer, file: BinaryIO, progress: Progress | None) -> bool:
+        signed, requests, size = self._signed(wanted), self._store.requests, wanted.size or 0
+        pieces = requests.content(signed, file, 0, size, CHUNK)
+        return requests.put(wanted.key, signed, size, _counted(pieces, progress))
+
+    def _send_part(self, wanted: Transfer, file: BinaryIO, offset: int) -> bool:
+        signed, requests, size = self._signed(wanted), self._store.requests, wanted.size or 0
+        if self._store.same_machine.put(signed, file, offset, size):
+            return True
+        pieces = requests.content(signed, file, offset, size)
+        return requests.put(wanted.key, signed, size, pieces)
 
     def _sign_ahead(self, wanted: list[Transfer]) -> None:
         try:
@@ -215,19 +230,8 @@ def _pieces(data: bytes) -> Iterator[bytes]:
         yield data[start : start + CHUNK]
 
 
-def _part(file: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
-    # In pieces, whose memory is used again: to read all of it at once takes longer.
-    end = offset + size
-    while offset < end:
-        if not (piece := os.pread(file.fileno(), min(CHUNK, end - offset), offset)):
-            raise FileChanged("it became shorter while it was sent")
-        yield piece
-        offset += len(piece)
-
-
-def _read(file: BinaryIO, progress: Progress | None) -> Iterator[bytes]:
-    file.seek(0)
-    while piece := file.read(CHUNK):
+def _counted(pieces: Iterable[Part], progress: Progress | None) -> Iterator[Part]:
+    for piece in pieces:
         yield piece
         if progress:
             progress(len(piece))

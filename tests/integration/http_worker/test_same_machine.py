@@ -1,0 +1,205 @@
+"""A worker on its server's machine: open files change hands, and only those that are signed for."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_functions.same_machine import SameMachineObjects
+from forge_schema.http_client import tls_context
+from forge_schema.storage import ObjectMissing, StoreError
+from forge_schema.storage.file_store import FileStore
+from forge_schema.storage.keys import RESERVED
+from forge_schema.storage.same_machine import (
+    FileRequest,
+    address,
+    new_socket,
+    proof,
+    received,
+    send,
+)
+from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.same_machine import SameMachine
+from forge_worker.queue.http.store import HttpObjects, HttpStore
+from support.http.api import opened
+from support.http.http_worker import PLENTY, machine, session
+from support.workers.attempts import attempt_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from forge_functions.services import Services
+    from forge_schema.model.stored import SignedUrl
+    from support.queue.rig import Rig
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+@dataclass
+class Beside:
+    """One attempt's objects, and the server on the same machine."""
+
+    services: Services
+    objects: HttpObjects
+    prefix: str
+    root: Path
+    url: str
+
+    @property
+    def store(self) -> FileStore:
+        return FileStore(self.root / "store")
+
+    def only_here(self) -> None:
+        """Sign URLs that lead nowhere, so that nothing else but the socket works."""
+        self.services.settings.public_url = NOWHERE
+
+    def key(self, content: bytes) -> str:
+        return f"{self.prefix}x/{hashlib.sha256(content).hexdigest()}"
+
+    def put(self, content: bytes) -> SignedUrl:
+        digest = hashlib.sha256(content).hexdigest()
+        signer = self.services.own_signer(self.url)
+        return signer.put(self.key(content), size=len(content), sha256=digest)
+
+    @property
+    def is_tidy(self) -> bool:
+        return not list(self.root.glob(f"store/{RESERVED}/*"))
+
+
+@pytest.fixture
+def beside(rig: Rig, tmp_path: Path) -> Iterator[Beside]:
+    (tmp_path / "store").mkdir()
+    with ExitStack() as held:
+        api = held.enter_context(opened(rig, tmp_path / "store"))
+        held.enter_context(closing(SameMachineObjects(api.services))).open()
+        made = held.enter_context(session([api.url], api.workers.create("w")[1]))
+        gateway = HttpGateway(made)
+        gateway.register(machine())
+        rig.submit()
+        (grant,) = gateway.finish_and_claim([], PLENTY, 1)[1]
+        attempt = attempt_of(grant, tmp_path / "attempt")
+        store = HttpStore(made, tls_context())
+        held.callback(store.close)
+        yield Beside(api.services, store.of(attempt), attempt.keys.prefix, tmp_path, api.url)
+
+
+def test_files_are_stored_and_read_without_http(beside: Beside) -> None:
+    beside.only_here()
+    content = os.urandom(1_000_000)
+    part, file = content[1000:900_000], beside.root / "source"
+    file.write_bytes(content)
+    with file.open("rb") as source:
+        assert beside.objects.put_part(beside.key(part), source, 1000, len(part))
+    assert beside.store.get(beside.key(part)) == part
+    checkpoint = f"{beside.prefix}checkpoints/000000.json"
+    beside.store.put(checkpoint, content)
+    assert b"".join(beside.objects.stream(checkpoint)) == content
+    beside.objects.get_file(checkpoint, beside.root / "out")
+    assert (beside.root / "out").read_bytes() == content
+
+
+def test_what_the_socket_refuses_is_asked_over_http(beside: Beside) -> None:
+    file, content = beside.root / "source", os.urandom(1000)
+    file.write_bytes(content)
+    with file.open("rb") as source, pytest.raises(StoreError, match="422"):
+        beside.objects.put_part(beside.key(b"other"), source, 0, len(content))
+    with pytest.raises(ObjectMissing):
+        list(beside.objects.stream(f"{beside.prefix}checkpoints/000001.json"))
+
+
+@pytest.mark.parametrize("name", ["nobody-listens-here", "an-impostor"])
+def test_nobody_but_the_signer_gets_a_file_or_a_signature(beside: Beside, name: str) -> None:
+    beside.services.same_machine = name
+    heard: list[bytes] = []
+
+    def listen(listening: socket.socket) -> None:
+        line, _ = listening.accept()
+        with line, received(line) as (asked, file):
+            assert file is None
+            heard.append(asked)
+            send(line, proof("0" * 64, FileRequest.model_validate_json(asked).nonce))
+            heard.append(line.recv(1))
+
+    content = os.urandom(1000)
+    (beside.root / "source").write_bytes(content)
+    with ExitStack() as held:
+        if name == "an-impostor":
+            listening = held.enter_context(new_socket())
+            listening.bind(address(name))
+            listening.listen()
+            thread = Thread(target=listen, args=[listening])
+            thread.start()
+            held.callback(thread.join)
+        source = held.enter_context((beside.root / "source").open("rb"))
+        assert beside.objects.put_part(beside.key(content), source, 0, len(content))
+    assert beside.store.get(beside.key(content)) == content
+    if heard:
+        assert b"signature" not in heard[0]
+        assert heard[1] == b""
+
+
+def test_a_lie_is_not_stored(beside: Beside) -> None:
+    content, direct = os.urandom(300_000), SameMachine()
+    signed, file = beside.put(content), beside.root / "source"
+    for lie in (content[:-1], b"x" + content[1:], b""):
+        file.write_bytes(lie)
+        with file.open("rb") as source:
+            assert not direct.put(signed, source, 0, len(content))
+    assert beside.store.size(beside.key(content)) is None
+    file.write_bytes(content)
+    with file.open("rb") as source:
+        assert not direct.put(replaced(signed, "size=300000", "size=299999"), source, 0, 299_999)
+        direct = SameMachine()
+        assert not direct.put(replaced(signed, "expires=1", "expires=2"), source, 0, 300_000)
+    over = beside.services.own_signer("")
+    over._clock = lambda: 1.0
+    late = over.put(beside.key(content), size=300_000, sha256=hashlib.sha256(content).hexdigest())
+    with file.open("rb") as source:
+        assert not SameMachine().put(late, source, 0, len(content))
+        assert beside.store.size(beside.key(content)) is None
+        assert SameMachine().put(signed, source, 0, len(content))
+    assert beside.store.get(beside.key(content)) == content
+    assert beside.is_tidy
+
+
+def test_what_is_no_file_to_read_is_not_stored(beside: Beside) -> None:
+    content = b"x" * 10
+    signed = beside.put(content)
+    out, into = os.pipe()
+    with os.fdopen(out, "rb") as pipe, os.fdopen(into, "wb") as other:
+        other.write(content)
+        other.flush()
+        assert not SameMachine().put(signed, pipe, 0, 10)
+        assert not SameMachine().put(signed, other, 0, 10)
+        with (beside.root / "written").open("wb") as file:
+            assert not SameMachine().put(signed, file, 0, 10)
+    # A signature for one method is none for the other, and one without a file stores nothing.
+    assert SameMachine().get(signed) is None
+    assert beside.store.size(beside.key(content)) is None
+    assert beside.is_tidy
+
+
+def test_a_server_that_stops_is_asked_over_http(beside: Beside) -> None:
+    content = os.urandom(1000)
+    beside.store.put(beside.key(content), content)
+    signed = beside.services.own_signer(beside.url).get(beside.key(content))
+    with closing(SameMachineObjects(beside.services)) as second:
+        second.open()
+        again = beside.services.own_signer(beside.url).get(beside.key(content))
+        assert again.same_machine != signed.same_machine
+        with SameMachine().get(again) or pytest.fail("nobody answers") as file:
+            assert file.read() == content
+    assert SameMachine().get(again) is None
+    assert beside.services.own_signer(beside.url).get("x").same_machine is None
+
+
+def replaced(signed: SignedUrl, old: str, new: str) -> SignedUrl:
+    assert old in signed.url
+    return signed.model_copy(update={"url": signed.url.replace(old, new, 1)})

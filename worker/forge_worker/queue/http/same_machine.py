@@ -1,0 +1,73 @@
+"""Objects of a server on this machine: open files change hands, and no byte crosses a socket."""
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from http import HTTPStatus
+from time import monotonic
+from typing import BinaryIO, TypeVar
+
+from forge_schema.model.stored import SignedUrl
+from forge_schema.storage.same_machine import (
+    MOST,
+    FileRequest,
+    Unheard,
+    address,
+    new_socket,
+    proof,
+    received,
+    send,
+)
+
+T = TypeVar("T")
+
+# Seconds for a message, and for a copy: so many, and one for so many bytes.
+PATIENCE_S, COPIED_S, BYTES_PER_S = 5.0, 60.0, 16 << 20
+# Seconds without another try after one that failed: a machine may be too busy.
+PAUSE_S = 60.0
+
+
+class SameMachine:
+    """The servers of this machine, as long as they answer. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._again_at: dict[str, float] = {}
+
+    def put(self, signed: SignedUrl, file: BinaryIO, offset: int, size: int) -> bool:
+        """Have a part of a file stored; False if that must be sent, or is not to be stored."""
+
+        def asking(line: socket.socket, signature: str) -> bool:
+            send(line, f"{signature} {offset}".encode(), [file])
+            line.settimeout(COPIED_S + size / BYTES_PER_S)
+            return int(line.recv(MOST) or 0) == HTTPStatus.OK
+
+        return self._asked(signed, asking) or False
+
+    def get(self, signed: SignedUrl) -> BinaryIO | None:
+        """Return an object, open for reading; None if it must be fetched, or is missing."""
+
+        def asking(line: socket.socket, signature: str) -> BinaryIO | None:
+            send(line, signature.encode())
+            with received(line) as (_, file):
+                return None if file is None else os.fdopen(os.dup(file), "rb", buffering=0)
+
+        return self._asked(signed, asking)
+
+    def _asked(self, signed: SignedUrl, asking: Callable[[socket.socket, str], T]) -> T | None:
+        """Ask the server that signed a URL; None if it is not here, or does not answer."""
+        name = signed.same_machine or ""
+        if not name or sys.platform != "linux" or monotonic() < self._again_at.get(name, 0.0):
+            return None
+        try:
+            request, signature = FileRequest.by(signed)
+            with new_socket() as line:
+                line.settimeout(PATIENCE_S)
+                line.connect(address(name))
+                send(line, request.model_dump_json().encode())
+                if line.recv(MOST) != proof(signature, request.nonce):
+                    raise Unheard("it did not sign the URL")
+                return asking(line, signature)
+        except (OSError, ValueError, LookupError):
+            self._again_at = {name: monotonic() + PAUSE_S}
+            return None
