@@ -16,10 +16,13 @@ from forge_client.plain.place import server_place
 from forge_client.plain.wire import NotPlain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from forge_client.backend import Backend
     from forge_client.cli.show.output import Format
+    from forge_client.project.forge_toml import Project
+    from forge_client.project.request import Request
 
 Given = dict[str, Any]
 NEWEST = "@last"
@@ -27,6 +30,9 @@ JOBS = 25
 MOST_JOBS = 1000
 # An id, or one of the newest: nobody has to confirm which job is meant.
 EXACT = re.compile(r"\s*(\d+|@\w+)\s*", re.ASCII)
+# Options of `forge submit` itself, and those whose values are checked while typer reads them.
+NOT_PLAIN = {"config", "dry_run", "secrets", "from_checkpoint"}
+NOT_PLAIN |= {"after", "after_ok", "after_any"}
 
 
 def backend() -> Any:  # noqa: ANN401 - a `Backend`, as far as the verbs go that are called
@@ -139,6 +145,52 @@ def cancel(given: Given) -> None:
         raise Declined
     with backend() as asked:
         each_of([asked.job_id(job.strip()) for job in jobs], partial(cancel_one, asked))
+
+
+def submit(given: Given, command: Sequence[str] | None) -> None:
+    """Answer `forge submit`: nothing has to be looked up, followed or shown but the job's id."""
+    from pathlib import Path  # noqa: PLC0415 - only for this
+
+    from forge_client.cli.show.submitted import ready, show_submitted  # noqa: PLC0415 - as above
+    from forge_client.project.submit import uploaded  # noqa: PLC0415 - as above
+
+    folder, form, wait = Path(given.pop("folder", ".")), form_of(given), given.pop("wait", False)
+    with backend() as asked:
+        project, request = _described(given, folder, command)
+        whole = ready(asked.owner, project, [request], folder)
+        (job_id,) = asked.submit(uploaded(asked, whole))
+        show_submitted(asked, job_id, form, wait=wait)
+
+
+def _described(
+    given: Given, folder: Path, command: Sequence[str] | None
+) -> tuple[Project, Request]:
+    """Return the job that is described, before anything is said of it."""
+    from forge_client.cli.options.job_fields import (  # noqa: PLC0415 - as above
+        OPTIONS,
+        changes,
+        kind_of,
+        project_in,
+    )
+    from forge_client.errors import ClientError  # noqa: PLC0415 - as above
+
+    def value(name: str, text: Any) -> Any:  # noqa: ANN401 - as the option
+        kind = kind_of(name)
+        return kind(text) if kind in {int, float} else text
+
+    if NOT_PLAIN & given.keys():
+        raise Declined
+    if any(os.environ.get(option.variable) for option in OPTIONS.values() if option.variable):
+        raise Declined
+    try:
+        fields = changes({name: value(name, text) for name, text in given.items()})
+        project = project_in(folder, limit=given.get("limit"), include=given.get("include"))
+        request = project.request().changed({**fields, "command": command})
+    except (ClientError, ValueError) as error:
+        raise Declined from error
+    if project.connection.model_dump(exclude_none=True):
+        raise Declined
+    return project, request
 
 
 def _as_wide_as_can_be(word: str) -> bool:

@@ -88,6 +88,6 @@ def _submit(words: list[str]) -> None:
         if not command or not command[0].strip():
             raise Declined
     given = _given([SUBMIT], words)
-    from forge_client.cli.quick.submitting import submit  # noqa: PLC0415 - as above
+    from forge_client.cli.quick.answers import submit  # noqa: PLC0415 - as above
 
     submit(given, command)

@@ -6,6 +6,7 @@ from pathlib import Path
 from forge_schema.model.job import Git
 from forge_schema.model.quantities import counted
 
+from forge_client.project.git.ignored import top_of
 from forge_client.project.git.program import tried, without_filters
 from forge_client.project.listing import Listing, leaves_out
 
@@ -26,6 +27,9 @@ def git_state(listing: Listing) -> tuple[Git, bytes, list[str]] | None:
     Without a repository, return None.
     """
     root = listing.root
+    # Without one, which these files tell, no git has to be started.
+    if top_of(root) is None:
+        return None
     revision = _output(root, "rev-parse", "--verify", "HEAD^{commit}")
     if revision is None:
         return None
