@@ -40,9 +40,11 @@ REPORT = """
     SET LOCAL enable_hashjoin = on;
     SET LOCAL enable_mergejoin = on;
 """
-# Every method, and no limit: an upgrade may read whole tables for minutes.
+# Every method, and no limit: an upgrade may read whole tables for minutes. Compiling its statements,
+# each of which runs once, was four fifths of its work.
 UPGRADE = f"""
     {REPORT}
+    SET LOCAL jit = off;
     SET LOCAL statement_timeout = 0;
     SET LOCAL idle_in_transaction_session_timeout = 0;
 """
