@@ -38,7 +38,7 @@ def _of_containers(settings: WorkerSettings) -> Iterator[Lack]:
         return
     if (why := _engine_fault()) is not None:
         what, do = why
-        other = settings.runner == "auto" and settings.allow_processes
+        other = settings.uses_processes
         yield Lack(what, f"no jobs in containers{', only as processes' if other else ''}", do)
     elif settings.network == "bridge" and (exposed := not_blockable()):
         so = "jobs in containers can take this machine's credentials from the cloud's metadata"
@@ -87,10 +87,8 @@ def _engine_fault() -> tuple[str, str] | None:
 
 
 def _of_processes(settings: WorkerSettings) -> Iterator[Lack]:
-    if settings.runner == "docker":
-        return
-    if not settings.allow_processes:
-        if settings.runner == "process":
+    if not settings.uses_processes:
+        if not settings.uses_engine:
             yield Lack(
                 "processes are not allowed",
                 "no jobs at all, because of --runner process",

@@ -23,9 +23,9 @@ from forge_worker.files.safe_files import remove_tree, weight
 from forge_worker.job_runs import job_state, leftovers
 from forge_worker.machine import gate, gpu_health, speed
 from forge_worker.queue.gateway import Gateway
-from forge_worker.runners.docker.runner import DockerRunner, engine_answers
+from forge_worker.runners.choice import for_leftovers
+from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.runners.process.confinement import confinement_of
-from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import Runner
 from forge_worker.settings.settings import WorkerSettings
 from forge_worker.worker_folder import ID_FILE, QUEUE_FILE
@@ -57,7 +57,8 @@ def recover(settings: WorkerSettings) -> Iterator[str]:
     Raises:
         NotRecovered: a job may still run in a container, so its folder was kept.
     """
-    runners = list(_runners(settings))
+    records = [job_state.runs_in(Folders(root)) for root in leftovers.jobs_in(settings.worker_dir)]
+    runners = [*for_leftovers(settings, {kept[0] for kept in records if kept})]
     kinds = {runner.kind for runner in runners}
     if settings.uses_engine and DockerRunner.kind not in kinds:
         yield "no container engine answers: containers are left alone, if there are any"
@@ -103,14 +104,6 @@ def reset(settings: WorkerSettings) -> Iterator[str]:
     for other in sorted({path.name for path in folder.iterdir()} - KEPT - {"jobs"}):
         yield f"kept, because no worker created it: {folder / other}"
     yield "reset: the next start will be like the first"
-
-
-def _runners(settings: WorkerSettings) -> Iterator[Runner]:
-    records = [job_state.runs_in(Folders(root)) for root in leftovers.jobs_in(settings.worker_dir)]
-    contained = any(kept and kept[0] == DockerRunner.kind for kept in records)
-    if (contained or settings.uses_engine) and engine_answers():
-        yield DockerRunner()
-    yield ProcessRunner()
 
 
 def _ended(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str]:

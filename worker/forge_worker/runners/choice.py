@@ -1,6 +1,6 @@
 """Which runner a job gets: the operator's settings decide, not the job."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
@@ -172,7 +172,7 @@ def available(settings: WorkerSettings) -> Runners:
         MountRefused: as `docker_policy`.
         UserUnusable: as `job_user`.
     """
-    docker = process = None
+    docker = None
     user = job_user(settings.process_user, settings.worker_dir)
     policy = docker_policy(settings)
     if settings.uses_engine and engine_answers():
@@ -189,8 +189,7 @@ def available(settings: WorkerSettings) -> Runners:
             " (--gang-network ports)",
             hint="set --gang-network host or none, or use Docker",
         )
-    if settings.runner == "process" or (settings.runner == "auto" and settings.allow_processes):
-        process = ProcessRunner(user) if settings.allow_processes else None
+    process = ProcessRunner(user) if settings.uses_processes else None
     handlers = ProcessRunner(user) if installed_handlers() else None
     if docker is None and process is None and handlers is None:
         raise NoRunner(
@@ -198,3 +197,15 @@ def available(settings: WorkerSettings) -> Runners:
             hint="start Docker, or set FORGE_ALLOW_PROCESSES=true where every job is trusted",
         )
     return Runners(docker, process, settings.default_image, handlers, policy)
+
+
+def for_leftovers(settings: WorkerSettings, kinds: Collection[str]) -> Iterator[Runner]:
+    """Yield the runners that can end what an agent has left here, whatever it was allowed.
+
+    Args:
+        settings: those of now.
+        kinds: the kinds of runners that left jobs here.
+    """
+    if (DockerRunner.kind in kinds or settings.uses_engine) and engine_answers():
+        yield DockerRunner()
+    yield ProcessRunner()

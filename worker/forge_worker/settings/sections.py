@@ -214,6 +214,11 @@ class PolicySettings(BaseSettings):
         """Whether jobs may run in containers here."""
         return self.runner in {"auto", "docker"}
 
+    @property
+    def uses_processes(self) -> bool:
+        """Whether jobs may run as processes here."""
+        return self.allow_processes and self.runner in {"auto", "process"}
+
     @model_validator(mode="after")
     def _programs_are_command_lines(self) -> Self:
         for line in (self.before_job, self.after_job):
