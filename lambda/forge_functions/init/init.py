@@ -3,6 +3,7 @@
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import psycopg
@@ -17,6 +18,8 @@ from forge_functions.init.answers import Answers, answers, read
 
 SECRET = "FORGE_SERVER_SECRET"  # noqa: S105 - a variable's name
 OF_SWEEPER = ("FORGE_DATABASE_URL",)
+# Which version was started: after an upgrade, what runs is another one.
+VERSION = "version"
 HEAD = "# Made by `forge-server init`; what is added here stays.\n"
 
 
@@ -40,7 +43,7 @@ def _init(given: Answers) -> None:
     # First what may fail, before anything runs or is promised.
     _migrate(given.settings["FORGE_DATABASE_URL"])
     certificate = _certificate(given)
-    changed = _settings(given, certificate)
+    changed = _settings(given, certificate) or _ran(given) != version("forge-queue")
     if given.systemd:
         lines = service.with_systemd(changed=changed)
     else:
@@ -48,6 +51,7 @@ def _init(given: Answers) -> None:
     for line in lines:
         say(line)
     service.await_answer(int(given.settings["FORGE_PORT"]))
+    authority.write(given.etc / VERSION, version("forge-queue").encode(), 0o644)
     say("the server and the sweeper run")
     _first_key(given)
     _next(given)
@@ -91,6 +95,12 @@ def _settings(given: Answers, certificate: Mapping[str, str]) -> bool:
         _write(sweeper, {**read(sweeper), **of_sweeper}),
     ]
     return any(changes)
+
+
+def _ran(given: Answers) -> str:
+    """Return the version that an earlier run has started; "" before the first."""
+    file = given.etc / VERSION
+    return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 def _write(path: Path, settings: Mapping[str, str]) -> bool:

@@ -74,6 +74,14 @@ def test_a_machine_becomes_a_server_and_stays_what_it_is(
     assert (again.returncode, again.stdout) == (0, ""), again.stderr
     assert state(folder) == before
 
+    # As after an upgrade: what runs is restarted, and nothing else changes.
+    (folder / "version").write_text("0.1.0")
+    assert run(folder).stderr.count("started forge-") == 2
+    upgraded = state(folder)
+    running = {"forge-server.pid", "forge-sweeper.pid"}
+    assert {name for name in upgraded if upgraded[name] != before[name]} == running
+    before = upgraded
+
     named = run(folder, "--name", "127.0.0.1", "--name", "forge.lab")
     assert named.returncode == 0, named.stderr
     after = state(folder)

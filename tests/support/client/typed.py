@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -53,12 +53,12 @@ def sessions(page: str) -> Iterator[Typed]:
 
 
 def answers(
-    commands: list[Typed], folder: Path, env: Mapping[str, str]
+    commands: list[Typed], folder: Path, env: Mapping[str, str], shell: Sequence[str] = ("bash",)
 ) -> Iterator[tuple[str, int]]:
     """Type the commands into one shell; yield each one's output and exit code."""
     script = "".join(f"{one.command}\nprintf '{END}%s{END}' $?\n" for one in commands)
-    shell = subprocess.run(
-        ["bash"],
+    ended = subprocess.run(
+        shell,
         input=script,
         cwd=folder,
         env=env,
@@ -67,7 +67,7 @@ def answers(
         text=True,
         check=False,
     )
-    parts = shell.stdout.split(END)
+    parts = ended.stdout.split(END)
     for output, code in zip(parts[::2], parts[1::2], strict=False):
         # The last line of a file may have no end.
         yield output if output.endswith("\n") or not output else f"{output}\n", int(code)
