@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from browser.site import Teller
+from forge_schema.model.admin import TeamChanges
 from forge_schema.model.notifications import NotificationRequest
 from forge_schema.notifications.rules import Notifications
 from forge_schema.queue.cancel_retry import JobActs
+from forge_schema.queue.limits import Limits
 from forge_schema.schedules.schedules import Schedules
 from support.waiting import eventually
 
@@ -58,6 +60,8 @@ class Scene:
             "/workers/new",
             f"/workers/{self.worker}",
             "/queues",
+            "/teams",
+            "/teams/vision",
             "/schedules",
             "/notifications",
             "/inputs",
@@ -73,6 +77,7 @@ class Scene:
 def small_life(site: Site, teller: Teller) -> Scene:
     """Have a job end well, one badly, one run until `teller` ends it, and one wait for ever."""
     bed = site.bed
+    Limits(bed.database, actor="user:root").set_team("vision", TeamChanges(join=["ann"]))
     worker = bed.make()
     bed.worker()
     ends = {

@@ -16,6 +16,7 @@ from forge_schema.model.admin import (
     Secret,
     Team,
     TeamChanges,
+    TeamStatus,
     WhenSpent,
 )
 from forge_schema.model.job import Event
@@ -232,8 +233,12 @@ class Administration:
         )  # fmt: skip
 
     def teams(self) -> Rows[Team]:
-        """Return the teams with their owners."""
-        return Rows(self.backend.admin.teams())
+        """Return the teams that you see, with their owners."""
+        return Rows(self.backend.teams())
+
+    def team(self, name: str) -> TeamStatus:
+        """Return a team that you see: its members, their jobs of now, and what they used."""
+        return self.backend.team(name)
 
     def change_team(
         self,

@@ -14,6 +14,7 @@ from forge_schema.model.admin import (
     QueueInfo,
     Secret,
     Team,
+    TeamStatus,
 )
 from forge_schema.model.explanation import Explanation
 from forge_schema.model.job import (
@@ -347,6 +348,7 @@ class AsyncClient:
         invitation: bool | None = None,
     ) -> Secret: ...
     async def teams(self) -> Rows[Team]: ...
+    async def team(self, name: str) -> TeamStatus: ...
     async def change_team(
         self,
         name: str,

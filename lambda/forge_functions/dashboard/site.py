@@ -30,7 +30,7 @@ from forge_functions.dashboard.routes import (
     submit,
     workers,
 )
-from forge_functions.dashboard.routes.access import keys, login, sign_on, terminal
+from forge_functions.dashboard.routes.access import keys, login, sign_on, teams, terminal
 from forge_functions.dashboard.routes.plans import inputs, notifications, schedules
 from forge_functions.dashboard.routes.runs import compare, files, table
 from forge_functions.dashboard.visit import session
@@ -83,6 +83,7 @@ ROUTERS = (
     job.router,
     submit.router,
     queues.router,
+    teams.router,
     schedules.router,
     notifications.router,
     inputs.router,

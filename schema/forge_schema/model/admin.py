@@ -149,6 +149,29 @@ class Team(Record, _OfTeam):
     spent_at: datetime | None = None
 
 
+class TeamMember(Record):
+    """An owner in a team, or one that only sees it: the roles of the keys, and the jobs of now."""
+
+    owner: str
+    is_member: bool = True
+    roles: Sequence[Open[Role]] = ()
+    waiting: int = 0
+    running: int = 0
+    gpus: int = 0
+    max_jobs: int | None = None
+    max_gpus: int | None = None
+    gpu_hours_per_month: float | None = None
+    cost_per_month: float | None = None
+    used_gpu_hours: float | None = None
+    used_cost: float | None = None
+
+
+class TeamStatus(Team):
+    """A team with its limits and `members`, and those who see its jobs without being in it."""
+
+    members: Sequence[TeamMember] = ()
+
+
 class TeamChanges(KnownFields, _OfTeam):
     """Owners who `join` a team, and leave the one before; who `leave` it; and some of its limits.
 

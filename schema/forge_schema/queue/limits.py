@@ -61,6 +61,16 @@ class Limits:
         """Return every team with its owners, by name; or the one of a name."""
         return self._database.rows("teams", again=True, name=name)
 
+    def team(self, name: str) -> Row:
+        """Return a team with its members, their jobs of now and what they used.
+
+        Raises:
+            NoSuchTeam: there is none of this name.
+        """
+        if not (found := self.teams(name)):
+            raise NoSuchTeam(name)
+        return {**found[0], "members": self._database.rows("team_members", again=True, name=name)}
+
     def set_team(self, name: str, changes: TeamChanges) -> Row:
         """Change a team, which is made unless there is one, and return it."""
         who = {"join": list(changes.join), "leave": list(changes.leave)}

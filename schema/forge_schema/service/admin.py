@@ -392,11 +392,6 @@ class Admin(Verbs):
         """Limit what of an owner runs at once and may be spent without approval; set the weight."""
         self._limits.limit_owner(owner, settings)
 
-    @verb("GET", "/admin/teams", ADMIN, tag="admin")
-    def teams(self) -> list[Team]:
-        """Return all teams with their owners, by name."""
-        return [Team.model_validate(row) for row in self._limits.teams()]
-
     @verb("PATCH", TEAM, ADMIN, errors=(404,), tag="admin")
     def change_team(self, name: Word, changes: SomeOfTeam) -> Team:
         """Have owners join and leave a team, which is made unless there is one. Idempotent."""

@@ -65,7 +65,7 @@ from forge_schema.service.schedules import Scheduling
 from forge_schema.service.verb import ADMIN, SUBMITTER, Pages, Sent, verb
 
 if TYPE_CHECKING:
-    from forge_schema.model.admin import Myself
+    from forge_schema.model.admin import Myself, Team, TeamStatus
     from forge_schema.model.explanation import Explanation
     from forge_schema.model.overview import Overview
     from forge_schema.model.worker import WorkerInfo
@@ -433,6 +433,26 @@ class Service(LogPlaces, ManyJobs, Scheduling):
         return Overview.model_validate(
             reads.now(scope=self.caller.scope, jobs=jobs, workers=workers)
         )
+
+    @verb("GET", "/queue/teams")
+    def teams(self) -> list[Team]:
+        """Return the teams that the caller sees, with their owners, by name."""
+        from forge_schema.model.admin import Team
+        from forge_schema.queue.limits import Limits
+
+        rows = Limits(self._database, actor=self.caller.actor).teams()
+        return [Team.model_validate(row) for row in rows if self.caller.sees_team(row["name"])]
+
+    @verb("GET", "/queue/teams/{name:path}", errors=(404,))
+    def team(self, name: Word) -> TeamStatus:
+        """Return a team that the caller sees: members, limits, what runs, waits and was used."""
+        from forge_schema.model.admin import TeamStatus
+        from forge_schema.queue.limits import Limits, NoSuchTeam
+
+        if not self.caller.sees_team(name):
+            raise NoSuchTeam(name)
+        limits = Limits(self._database, actor=self.caller.actor)
+        return TeamStatus.model_validate(limits.team(name))
 
     @verb("GET", "/reports", tag="reports")
     def reports(self) -> list[str]:

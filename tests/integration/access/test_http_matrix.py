@@ -55,6 +55,11 @@ ACTS_ON_OWN = each(403, 200, 404, 200)
 ADMINS = each(403, 403, 403, 200)
 # Whoever sees everyone's jobs reads what admins set.
 READS_ALL = ADMINS | {"viewer of all": 200}
+# A team is seen by a key that sees it, and not by being in it.
+READS_TEAM = {
+    **each(404, 404, 404, 200),
+    **dict.fromkeys(("team's viewer", "team's submitter", "viewer of all"), 200),
+}
 MAKES = each(403, 403, 403, 201)
 WORKS = each(401, 401, 401, 401, worker=200)
 HOLDS = WORKS | {"other worker": 404}
@@ -305,7 +310,8 @@ TABLE: dict[tuple[str, str], Case] = {
     ("patch", "/api/v1/admin/queues/{name}"): (ADMINS, fixed("/api/v1/admin/queues/night", {})),
     ("get", "/api/v1/admin/quotas"): (READS_ALL, fixed("/api/v1/admin/quotas")),
     ("put", "/api/v1/admin/quotas/{owner}"): (ADMINS, fixed("/api/v1/admin/quotas/ann", {})),
-    ("get", "/api/v1/admin/teams"): (READS_ALL, fixed("/api/v1/admin/teams")),
+    ("get", "/api/v1/queue/teams/{name}"): (READS_TEAM, fixed("/api/v1/queue/teams/vision")),
+    ("get", "/api/v1/queue/teams"): (READS, fixed("/api/v1/queue/teams")),
     ("patch", "/api/v1/admin/teams/{name}"): (ADMINS, fixed("/api/v1/admin/teams/audio", {})),
     ("delete", "/api/v1/admin/teams/{name}"): (
         ADMINS,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from support.http.api import Api, Caller
 
-TEAMS, JOBS = "/api/v1/admin/teams", "/api/v1/queue/jobs"
+TEAMS, JOBS, SEEN = "/api/v1/admin/teams", "/api/v1/queue/jobs", "/api/v1/queue/teams"
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_key_sees_its_team_as_it_is_now(api: Api, root: Caller) -> None:
     root.call("PATCH", f"{TEAMS}/nlp", {"leave": ["ben"]})
     root.call("PATCH", f"{TEAMS}/nlp", {"join": ["cleo"]})
     assert seen(eva) == ["ann", "cleo"]
-    listed = {team["name"]: team["owners"] for team in root.get(TEAMS)["items"]}
+    listed = {team["name"]: team["owners"] for team in root.get(SEEN)["items"]}
     assert listed == {"nlp": ["ann", "cleo"], "vision": []}
     root.call("DELETE", f"{TEAMS}/nlp")
     assert seen(eva) == []
@@ -68,6 +68,47 @@ def test_a_session_sees_what_its_key_sees(api: Api, jobs: dict[str, int]) -> Non
     assert [f'href="/jobs/{job}"' in page for job in jobs.values()] == [True, True, False]
     assert "/cancel" not in guest.page(f"/jobs/{jobs['ann']}")
     guest.close()
+
+
+def test_the_page_of_a_team_has_its_people_their_jobs_and_what_they_used(
+    api: Api, root: Caller, jobs: dict[str, int]
+) -> None:
+    root.call("PATCH", f"{TEAMS}/a b", {"join": ["ann", "ben"], "gpu_hours_per_month": 8})
+    api.rig.worker("vm-1").claim_one()
+    for owner in ("ann", "ben"):
+        api.key(owner, Role.SUBMITTER, team="a b")
+    guest = Guest(api).login("eva", Role.VIEWER, team="a b")
+    page = guest.page("/teams/a%20b")
+    assert "0.0 of 8.0 GPU-hours" in page
+    assert "/jobs?q=team%3A%22a%20b%22%20state%3Arunning" in page
+    assert f'href="/jobs/{jobs["ann"]}"' in guest.page(
+        "/jobs?q=team%3A%22a%20b%22%20state%3Arunning"
+    )
+    assert 'href="/teams/a%20b"' in guest.page("/teams")
+    assert guest.http.get("/teams/vision").status_code == 404
+    guest.close()
+    with Client(url=api.url, api_key=api.keys.create("cem", Role.VIEWER, team="a b")[1]) as client:
+        team = client.team("a b")
+    assert [(one.owner, one.running, one.waiting, one.is_member) for one in team.members] == [
+        ("ann", 1, 0, True), ("ben", 0, 1, True), ("cem", 0, 0, False), ("eva", 0, 0, False),
+    ]  # fmt: skip
+    assert [*team.members[0].roles] == ["submitter"]
+
+
+def test_who_leaves_sees_the_team_no_more_and_its_other_viewers_do(api: Api, root: Caller) -> None:
+    ann, ben = (api.key(owner, Role.SUBMITTER, team="nlp") for owner in ("ann", "ben"))
+    eva = api.key("eva", Role.VIEWER, team="nlp")
+    root.call("PATCH", f"{TEAMS}/vision", {"join": ["eva"]})
+    root.call("PATCH", f"{TEAMS}/vision", {"join": ["ann"]})
+    root.call("PATCH", f"{TEAMS}/nlp", {"leave": ["ben"]})
+    root.call("PATCH", f"{TEAMS}/nlp", {"join": ["cem"]})
+    job = api.rig.submit(owner="cem")
+    found = [who.call("GET", f"{JOBS}/{job}").status_code for who in (ann, ben, eva)]
+    assert found == [404, 404, 200]
+    # Not even if a team gets the name again: nobody has given these keys that one.
+    root.call("DELETE", f"{TEAMS}/nlp")
+    root.call("PATCH", f"{TEAMS}/nlp", {"join": ["cem"]})
+    assert eva.call("GET", f"{JOBS}/{job}").status_code == 404
 
 
 def test_a_key_has_one_view_and_a_team_that_exists(root: Caller) -> None:

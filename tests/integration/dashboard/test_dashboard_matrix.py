@@ -49,6 +49,11 @@ def each(viewer: str, submitter: str, other: str, admin: str) -> dict[str, str]:
 
 SEES = each(IN, IN, IN, IN)
 SEES_OWN = each(IN, IN, ABSENT, IN)
+# A team is seen by a key that sees it, and not by being in it.
+SEES_TEAM = {
+    **each(ABSENT, ABSENT, ABSENT, IN),
+    **dict.fromkeys(("team's viewer", "team's submitter", "viewer of all"), IN),
+}
 SUBMITS = each(NO, IN, IN, IN)
 ACTS_ON_OWN = each(NO, IN, ABSENT, IN)
 RULES = each(NO, NO, NO, IN)
@@ -115,6 +120,8 @@ TABLE = {
     ("GET", "/queues"): (SEES, fixed("/queues")),
     ("POST", "/queues/pause"): (RULES, fixed("/queues/pause", name="night", paused="true")),
     ("POST", "/queues/limits"): (RULES, fixed("/queues/limits", name="night")),
+    ("GET", "/teams"): (SEES, fixed("/teams")),
+    ("GET", "/teams/{name:path}"): (SEES_TEAM, fixed("/teams/vision")),
     ("GET", "/schedules"): (SEES, fixed("/schedules")),
     ("POST", "/schedules/pause"): (
         each(NO, IN, NO, IN),

@@ -352,6 +352,7 @@ SMALL = frozenset({
     "make_partitions", "match", "mend_turns", "missing_uploads",
     "next_worker_id", "new_deliveries", "noticed",
     "notifications", "notifier", "overrun", "own_fences", "quotas", "release_stragglers",
+    "team_members",
     "remove_jobs", "remove_lanes", "restorable",
     "serves", "source", "submitted_before", "template", "tick_due", "tombstones",
     "uneven_limits", "unknown_job", "wake_again", "worker_by_token", "workers_before",

@@ -11,6 +11,7 @@ from forge_schema.model.admin import (
     QueueInfo,
     Team,
     TeamChanges,
+    TeamMember,
     WhenSpent,
 )
 from forge_schema.model.quantities import counted, duration_text, seconds
@@ -55,7 +56,7 @@ class Amounts(NamedTuple):
         return {name: _amount(f"--{name.replace('_', '-')}", text) for name, text in given.items()}
 
 
-def used(owner: OwnerLimits | Team) -> str:
+def used(owner: OwnerLimits | Team | TeamMember) -> str:
     parts = []
     if owner.gpu_hours_per_month is not None:
         most = counted(owner.gpu_hours_per_month, "GPU-hour")
@@ -269,7 +270,7 @@ def _limit_owner(backend: Backend, owner: str, given: dict[str, Any]) -> None:
 
 
 def _limit_team(backend: Backend, team: str, given: dict[str, Any]) -> None:
-    if not any(row.name == team for row in backend.admin.teams()):
+    if not any(row.name == team for row in backend.teams()):
         raise ClientError(
             f"there is no team {team!r}",
             hint=f"`forge team join {team} OWNER…` makes one",

@@ -1,4 +1,4 @@
-"""`forge team`: teams of owners, for admins."""
+"""`forge team`: teams of owners; only admins change them."""
 
 from typing import Annotated
 
@@ -23,6 +23,15 @@ COLUMNS: list[Column] = [
     ("USED THIS MONTH", used),
     ("", lambda t: "spent" if t.spent_at else ""),
 ]
+MEMBERS: list[Column] = [
+    ("OWNER", lambda m: m.owner),
+    ("ROLES", lambda m: ", ".join(m.roles)),
+    ("", lambda m: "" if m.is_member else "only sees it"),
+    ("WAITING", lambda m: m.waiting),
+    ("RUNNING", lambda m: m.running),
+    ("GPUS", lambda m: m.gpus),
+    ("USED THIS MONTH", used),
+]
 TeamName = Annotated[
     str, typer.Argument(metavar="TEAM", help="The team's name.", autocompletion=names.teams)
 ]
@@ -36,9 +45,17 @@ def teams() -> None:
 
 @app.command("list")
 def list_teams(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
-    """List the teams with their owners and limits; `forge queue limit --team` sets these."""
+    """List the teams that you see; `forge queue limit --team` limits one."""
     with backend_of(context) as backend:
-        output.show(backend.admin.teams(), COLUMNS, form)
+        output.show(backend.teams(), COLUMNS, form)
+
+
+@app.command()
+def show(context: typer.Context, team: TeamName, form: FormatOption = Format.TABLE) -> None:
+    """Show a team that you see: its people and their roles, what runs, waits and was used."""
+    with backend_of(context) as backend:
+        found = backend.team(team)
+    output.show_one(found, form, lambda: output.show(found.members, MEMBERS, Format.TABLE))
 
 
 @app.command()

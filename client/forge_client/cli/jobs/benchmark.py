@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from forge_schema.job_filter import quoted
 from forge_schema.model.quantities import counted, names_text
 from forge_schema.model.results import SweepPoint
 from forge_schema.model.spec import MOST_PARALLEL
@@ -12,7 +13,7 @@ from forge_schema.model.spec import MOST_PARALLEL
 from forge_client.cli.jobs.runs import numbered
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.command_line import JobCommand, VerbNames
-from forge_client.cli.options.names import sweeps
+from forge_client.cli.options.names import sweeps, teams
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.plans import search
@@ -99,13 +100,19 @@ def benchmark(
 
 @app.command("list")
 def list_sweeps(
-    context: typer.Context, owner: OwnerOption = None, form: FormatOption = Format.TABLE
+    context: typer.Context,
+    owner: OwnerOption = None,
+    team: Annotated[
+        str | None, typer.Option(help="Those of a team that you see.", autocompletion=teams)
+    ] = None,
+    form: FormatOption = Format.TABLE,
 ) -> None:
-    """List your newest sweeps, of the last 10,000 jobs in one."""
+    """List your newest sweeps and searches, or a team's, of the last 10,000 jobs in one."""
     settings = settings_of(context)
+    query = f"sweep:* team:{quoted(team)}" if team else "sweep:*"
     with connect(settings) as backend:
-        whose = owner or settings.job_owner or backend.me().owner
-        groups = backend.findings.run_groups("sweep:*", by="sweep", owner=whose)
+        whose = owner or (None if team else settings.job_owner or backend.me().owner)
+        groups = backend.findings.run_groups(query, by="sweep", owner=whose)
     rows = [
         {
             "sweep": item.name,

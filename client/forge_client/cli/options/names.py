@@ -55,7 +55,7 @@ jobs = _completing(known_jobs)
 sweeps = _completing(_sweeps)
 experiments = _completing(_experiments)
 keys = _completing(lambda backend: ((row.id, row.name) for row in backend.admin.api_keys()))
-teams = _completing(lambda backend: ((row.name, "") for row in backend.admin.teams()))
+teams = _completing(lambda backend: ((row.name, "") for row in backend.teams()))
 queues = _completing(lambda backend: ((row.name, "") for row in backend.admin.queues()))
 notifications = _completing(
     lambda backend: ((row.name, row.kind) for row in backend.notifications.listed())
