@@ -16,7 +16,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from forge_schema.database import connections
 from forge_schema.database.connections import STATEMENT_S, AwaitedAnswers
-from forge_schema.database.statements import Prepared, load_json, register_arrays, statement
+from forge_schema.database.statements import Prepared, load_json, statement
 from forge_schema.model.errors import ForgeError
 
 Row = dict[str, Any]
@@ -64,7 +64,6 @@ class Connection(psycopg.Connection[Row]):
         self.seen_until = self.used_at
         self._statements: dict[str, Prepared] = {}
         set_json_loads(load_json, self)
-        register_arrays(self)
 
     @classmethod
     def connect(  # type: ignore[override]  # it takes more
@@ -88,10 +87,11 @@ class Connection(psycopg.Connection[Row]):
 
     def runner(self, name: str) -> Callable[[Mapping[str, object]], list[Row]]:
         """Return a callable that runs a statement and returns its rows; prepared if possible."""
-        if self.prepare_threshold is None or not self.autocommit:
-            return partial(self._run, name)
+        # Here if it was prepared before, which is all that most calls have to look for.
         prepared = self._statements.get(name)
         if prepared is None:
+            if self.prepare_threshold is None or not self.autocommit:
+                return partial(self._run, name)
             prepared = self._statements[name] = Prepared(self, name, statement(name))
         return prepared.run
 

@@ -1,17 +1,16 @@
-"""The SQL statements, one per file, named as the file, run by libpq itself; and arrays for them."""
+"""The SQL statements, one per file, named as the file, run by libpq itself."""
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
-from struct import Struct
 from typing import Any
 
 import psycopg
-from psycopg.abc import AdaptContext
-from psycopg.adapt import Dumper, PyFormat, Transformer
-from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
 from pydantic_core import from_json
 
@@ -21,12 +20,6 @@ DEFINITIONS = ("functions", "views")
 TABLE = "measured"
 
 PARAMETER = re.compile(r"%\((\w+)\)s")
-# Dimensions, whether there are NULLs, the type of the values; then their number and first index.
-HEAD = Struct("!iIIii")
-LENGTH = Struct("!i").pack
-TEXT, JSONB = 25, 3802
-# The version of a document's format.
-VERSION = b"\x01"
 
 
 @cache
@@ -75,6 +68,8 @@ class Prepared:
         numbers = {parameter: f"${n}" for n, parameter in enumerate(self._order, 1)}
         self._query = PARAMETER.sub(lambda match: numbers[match[1]], query).encode()
         self._formats = [PyFormat.AUTO] * len(self._order)
+        # Faster than a loop, but of one name it returns no tuple.
+        self._in_order = itemgetter(*self._order) if len(self._order) > 1 else self._each
         # An integer's type depends on its size, so one statement may be prepared several times.
         self._names: dict[tuple[int, ...], bytes] = {}
         self._made = 0
@@ -97,7 +92,7 @@ class Prepared:
 
     def _rows(self, params: Mapping[str, object]) -> list[dict[str, Any]]:
         adapt = self._transformer
-        values = adapt.dump_sequence([params[name] for name in self._order], self._formats)
+        values = adapt.dump_sequence(self._in_order(params), self._formats)
         types = adapt.types or ()
         name = self._names.get(types) or self._prepare(types)
         result = self._pgconn.exec_prepared(
@@ -112,6 +107,9 @@ class Prepared:
         if not self._columns:
             self._columns = [(result.fname(n) or b"").decode() for n in range(result.nfields)]
         return adapt.load_rows(0, result.ntuples, self._row)
+
+    def _each(self, params: Mapping[str, object]) -> tuple[object, ...]:
+        return tuple(params[name] for name in self._order)
 
     def _row(self, values: Any) -> dict[str, Any]:  # noqa: ANN401 - of every type
         return dict(zip(self._columns, values, strict=True))
@@ -142,50 +140,3 @@ def load_json(data: str | bytes) -> Any:  # noqa: ANN401 - any document
     except ValueError:
         # It goes 200 levels deep, and Postgres goes deeper.
         return json.loads(data)
-
-
-class TextArray(bytes):
-    """A `text[]`."""
-
-    __slots__ = ()
-
-
-class JsonbArray(bytes):
-    """A `jsonb[]`."""
-
-    __slots__ = ()
-
-
-def text_array(values: Sequence[str]) -> TextArray:
-    """Return texts as a parameter."""
-    return TextArray(_array(TEXT, len(values), [value.encode() for value in values]))
-
-
-def jsonb_array(values: Sequence[bytes]) -> JsonbArray:
-    """Return documents in JSON as a parameter."""
-    return JsonbArray(_array(JSONB, len(values), [VERSION + value for value in values]))
-
-
-def register_arrays(context: AdaptContext) -> None:
-    """Let a connection take such parameters."""
-    context.adapters.register_dumper(TextArray, _TextArrays)
-    context.adapters.register_dumper(JsonbArray, _JsonbArrays)
-
-
-def _array(of: int, number: int, values: Iterable[bytes]) -> bytes:
-    parts = [HEAD.pack(1, 0, of, number, 1)]
-    for value in values:
-        parts += LENGTH(len(value)), value
-    return b"".join(parts)
-
-
-class _TextArrays(Dumper):
-    format = Format.BINARY
-    oid = 1009
-
-    def dump(self, obj: bytes) -> bytes:
-        return obj
-
-
-class _JsonbArrays(_TextArrays):
-    oid = 3807

@@ -1,14 +1,14 @@
 """Jobs that differ only as those of a sweep do, and wait for nothing: most of what is submitted."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from operator import itemgetter
 from typing import Any
 
 from pydantic_core import to_json
 
-from forge_schema.database.statements import jsonb_array, text_array
 from forge_schema.model.job import SHOWN
+from forge_schema.model.lease import array
 from forge_schema.model.spec import VARIED, JobSpec, sorted_json
 from forge_schema.queue.inputs import named
 
@@ -24,6 +24,8 @@ OF_EACH = frozenset({*OWN, "idempotency_key"})
 ALWAYS = ("command", "env")
 # Of a job without a key: nobody else can ask for the one that it is given.
 NO_DIGEST = ""
+# Between what jobs have of their own. No JSON has it.
+SEPARATOR = "\x1f"
 # A job that has one of these waits for something.
 WAITS = itemgetter("delay_s", "parallel", "from_checkpoint", "after", "after_ok", "after_any")
 
@@ -53,29 +55,46 @@ class Alike:
             **{name: getattr(first, name) for name in COLUMNS},
             "kind": first.kind.value,
             "nice": -first.priority,
-            "uploads": named(first),
+            "uploads": array(named(first)),
             "shared": to_json(first.shared(content)).decode(),
         }
+        self.has_inputs = bool(first.inputs)
 
-    def has(self, specs: Sequence[JobSpec]) -> bool:
+    def has(self, specs: Iterable[JobSpec]) -> bool:
         """Tell whether all of these have it in common."""
-        return all(
-            spec.model_fields_set - OF_EACH == self._set and self._of(vars(spec)) == self._common
-            for spec in specs
-        )
+        seen: set[str] = set()
+        for spec in specs:
+            # Most have the same fields, of which a new set would be made for each.
+            if (given := spec.model_fields_set) != seen:
+                if given - OF_EACH != self._set:
+                    return False
+                seen = given
+            if self._of(vars(spec)) != self._common:
+                return False
+        return True
 
-    def params(self, specs: Sequence[JobSpec], stem: str) -> dict[str, Any]:
-        """Return such jobs as parameters of `submit_alike`, all but their lane."""
+    def params(self, specs: Sequence[JobSpec], stem: str) -> dict[str, Any] | None:
+        """Return such jobs as parameters of `submit_alike`, all but their lane.
+
+        None if one has the separator in its name or key.
+        """
+        names, own, keys, digests = [], [], [], []
+        for n, spec in enumerate(specs):
+            fields = vars(spec)
+            key = fields["idempotency_key"]
+            names.append(fields["name"])
+            own.append(_varied(fields))
+            keys.append(key or new_key(stem, n))
+            digests.append(self._digest(fields) if key else NO_DIGEST)
+        joined = SEPARATOR.join(names), SEPARATOR.join(keys)
+        if any(text.count(SEPARATOR) >= len(specs) for text in joined):
+            return None
         return {
             **self._params,
-            "names": text_array([spec.name for spec in specs]),
-            "specs": jsonb_array([_varied(vars(spec)) for spec in specs]),
-            "keys": text_array(
-                [spec.idempotency_key or new_key(stem, n) for n, spec in enumerate(specs)]
-            ),
-            "digests": text_array(
-                [self._digest(vars(spec)) if spec.idempotency_key else NO_DIGEST for spec in specs]
-            ),
+            "names": joined[0],
+            "specs": SEPARATOR.join(own),
+            "keys": joined[1],
+            "digests": SEPARATOR.join(digests) if any(digests) else None,
         }
 
     def _digest(self, fields: Mapping[str, Any]) -> str:
@@ -87,8 +106,12 @@ class Alike:
         return sha256(("{" + "".join(parts)[:-2] + "}").encode()).hexdigest()
 
 
-def _varied(fields: Mapping[str, Any]) -> bytes:
-    return to_json({name: fields[name] for name in VARIED if fields[name] or name in ALWAYS})
+def _varied(fields: Mapping[str, Any]) -> str:
+    own = {}
+    for name in VARIED:
+        if (value := fields[name]) or name in ALWAYS:
+            own[name] = value
+    return to_json(own).decode()
 
 
 def _between(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -44,19 +44,23 @@ class Submission:
 
     def submit(self, specs: Sequence[JobSpec], *, any_owner: bool) -> list[int]:
         """Submit jobs, as `Queue.submit` says."""
-        check_inputs(self.database, specs)
+        alike = self._find_alike(specs)
+        if alike is None or alike.has_inputs:
+            check_inputs(self.database, specs)
         for _ in range(TRIES - 1):
             try:
-                return self._submit(specs, any_owner=any_owner)
+                return self._submit(specs, alike, any_owner=any_owner)
             except ForeignKeyViolation:
                 # A lane was removed since it was found, or just now a job that one waits for.
                 self._lane_ids.clear()
                 sleep(PAUSE_S)
-        return self._submit(specs, any_owner=any_owner)
+        return self._submit(specs, alike, any_owner=any_owner)
 
-    def _submit(self, specs: Sequence[JobSpec], *, any_owner: bool) -> list[int]:
+    def _submit(
+        self, specs: Sequence[JobSpec], alike: Alike | None, *, any_owner: bool
+    ) -> list[int]:
         stem = _stem()
-        if (alike := self._find_alike(specs)) and (new := self._submit_alike(alike, specs, stem)):
+        if alike and (new := self._submit_alike(alike, specs, stem)):
             return new
         groups = self._groups(specs)
         requests = [(group["owner"], request) for group in groups for request in group["requests"]]
@@ -86,22 +90,25 @@ class Submission:
 
     def _find_alike(self, specs: Sequence[JobSpec]) -> Alike | None:
         """Return what all jobs have in common; None if it is not enough for `submit_alike`."""
+        # Many submit such jobs one by one. Other threads may submit others meanwhile.
+        alike = self._alike
+        if specs and alike is not None and alike.has(specs):
+            return alike
         if not specs or not is_plain(specs[0]):
             return None
-        # Many submit such jobs one by one.
-        if self._alike is None or not self._alike.has(specs[:1]):
-            self._alike = Alike(specs[0])
-        return self._alike if self._alike.has(specs[1:]) else None
+        alike = self._alike = Alike(specs[0])
+        return alike if alike.has(specs[1:]) else None
 
     def _submit_alike(self, alike: Alike, specs: Sequence[JobSpec], stem: str) -> list[int]:
         """Submit jobs that are alike and return their ids; none if it is another case after all."""
-        lane_id = self._lane_ids.get(alike.lane) or self.lane(specs[0])
-        params = {**alike.params(specs, stem), "lane_id": lane_id}
+        if (params := alike.params(specs, stem)) is None:
+            return []
+        params["lane_id"] = self._lane_ids.get(alike.lane) or self.lane(specs[0])
+        params["actor"] = self.actor
         try:
-            row = self.database.row("submit_alike", again=True, actor=self.actor, **params)
+            [row] = self.database.rows("submit_alike", again=True, **params)
         except UniqueViolation:
             return []
-        assert row is not None  # noqa: S101 - the statement selects one row always
         ids: list[int] = row["ids"]
         return ids
 

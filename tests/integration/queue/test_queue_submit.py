@@ -61,7 +61,7 @@ def test_the_jobs_of_a_sweep_are_each_stored_as_they_were_asked_for(rig: Rig) ->
     base = {"sweep": "s", "image": "i", "timeout_s": 9, "priority": 3, "experiment": "e"}
     own: list[dict[str, Any]] = [
         {"name": "a", "parameters": {"lr": 0.1, "e": True}},
-        {"name": "b", "env": {"N": 'ä"'}, "command": ["sh", "-c", "\n"], "idempotency_key": "b"},
+        {"name": "b", "env": {"N": 'ä"'}, "command": ["sh", "\x1f", "\n"], "idempotency_key": "b"},
         {"name": "c", "arguments": {"z": [1, None], "a": {}}, "idempotency_key": "k"},
     ]
     specs = [spec(**base, **fields) for fields in own]
@@ -75,6 +75,9 @@ def test_the_jobs_of_a_sweep_are_each_stored_as_they_were_asked_for(rig: Rig) ->
     # Those whose keys are in use are the same jobs; the other one is new.
     again = rig.queue.submit(specs)
     assert (again[1:], rig.count("job")) == (ids[1:], 4)
+    # What the jobs of one statement have of their own is separated by this.
+    split = [spec(**base, name="a\x1fb"), spec(**base, name="c", idempotency_key="x\x1fy")]
+    assert [rig.jobs.job(job_id)["name"] for job_id in rig.queue.submit(split)] == ["a\x1fb", "c"]
 
 
 def test_nothing_is_submitted_by_an_empty_list(rig: Rig) -> None:

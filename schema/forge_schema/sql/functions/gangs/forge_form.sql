@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION forge_form(lanes integer[] DEFAULT NULL) RETURNS inte
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     -- Taken before any look at the idle workers.
-    seen text := pg_current_snapshot()::text;
+    seen text := forge_seen();
     offers bigint := (SELECT count(DISTINCT worker_id) FROM idle WHERE nonce IS NOT NULL);
     formed integer := 0;
     -- What too few workers can run.

@@ -15,7 +15,7 @@ CREATE OR REPLACE FUNCTION forge_wake(
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     -- Taken before any look at the idle workers.
-    seen text := pg_current_snapshot()::text;
+    seen text := forge_seen();
     named bigint[] := '{}';
     found bigint[];
     room bigint;
