@@ -164,7 +164,7 @@ class LiveAttempt:
     renewed_s: float = field(default_factory=seconds)
 
     def __post_init__(self) -> None:
-        self.cursors = Cursors(self.folders.places)
+        self.cursors = Cursors(self.folders.places, new=self.folders.new)
         self.fence = self.grant.fence
 
     @made_once

@@ -30,11 +30,16 @@ BYTES = 2048
 MODE = 0o600
 
 
-@dataclass(frozen=True)
+@dataclass
 class Folders:
-    """The folders of an attempt; `root` contains everything, including its fencing token."""
+    """The folders of an attempt; `root` contains everything, including its fencing token.
+
+    Those of a `new` attempt are not there until they are made. To look takes long: each look lets
+    all other threads go first.
+    """
 
     root: Path
+    new: bool = False
 
     @cached_property
     def work(self) -> Path:
@@ -100,6 +105,7 @@ class Folders:
 
     def make(self) -> None:
         """Create the folders, and an empty log."""
+        self.new = False
         self.root.mkdir(parents=True, exist_ok=True)
         for folder in (self.work, self.output, self.checkpoint, self.control, self.tmp):
             folder.mkdir()
@@ -127,6 +133,8 @@ class Folders:
 
     def remove(self) -> None:
         """Remove everything, including what the job made unreadable."""
+        if self.new:
+            return
         forget_path(self.tmp)
         if not remove_tree(self.root):
             log.warning("folder_not_removed", folder=str(self.root))
@@ -175,7 +183,7 @@ def _is_ours(link: Path, folder: Path) -> bool:
 
 
 class Cursors:
-    """The numbers in a file; one that was never kept is 0. Thread-safe.
+    """The numbers in a file, which is not there yet if it is `new`; others are 0. Thread-safe.
 
     The file has its final size from the first write on, so that later writes need no more disk. It
     is not synced to disk: after a crash of the machine, no job is left to continue.
@@ -185,10 +193,10 @@ class Cursors:
         OSError: it cannot be read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, new: bool = False) -> None:
         self._path = path
         self._lock = Lock()
-        self._kept: dict[str, int] = _read(path)
+        self._kept: dict[str, int] = {} if new else _read(path)
 
     def __getitem__(self, name: str) -> int:
         return self._kept.get(name, 0)
@@ -208,12 +216,9 @@ class Cursors:
 
 def _read(path: Path) -> dict[str, int]:
     try:
-        # A new attempt has no file yet, and `Path.open` takes long to find that out.
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        kept = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
-    with os.fdopen(file, "rb") as opened:
-        kept = json.load(opened)
     if not isinstance(kept, dict) or not all(type(number) is int for number in kept.values()):
         raise ValueError(f"{path} contains no cursors")
     return kept

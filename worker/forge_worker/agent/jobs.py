@@ -159,9 +159,8 @@ class JobThreads:
             fence = granted_job.grant.fence
             try:
                 name = f"{fence.job_id}-{granted_job.grant.attempt}-{fence.token}"
-                attempt = LiveAttempt(
-                    granted_job.grant, Folders(self._folder / name), renewed_s=granted_job.sent_s
-                )
+                folders = Folders(self._folder / name, new=True)
+                attempt = LiveAttempt(granted_job.grant, folders, renewed_s=granted_job.sent_s)
                 self._begin(
                     attempt, partial(self._run_attempt, attempt, granted_job.slot), Reason.DRAINED
                 )
