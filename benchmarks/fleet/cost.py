@@ -1,5 +1,6 @@
 """What the components used, read from the outside."""
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
@@ -38,7 +39,7 @@ class Rates:
     connections: int
 
 
-def read(url: str, postgres: psutil.Process, server: psutil.Process | None) -> Reading:
+def read(url: str, postgres: psutil.Process, servers: Iterable[psutil.Process]) -> Reading:
     """Read the counters."""
     with psycopg.connect(url, autocommit=True) as connection:
         # The backends report their counts with a delay, this one's request first.
@@ -50,7 +51,7 @@ def read(url: str, postgres: psutil.Process, server: psutil.Process | None) -> R
         statements=statements,
         wal_bytes=wal,
         postgres_cpu_s=_cpu_s(postgres),
-        server_cpu_s=_cpu_s(server) if server else 0.0,
+        server_cpu_s=sum(map(_cpu_s, servers)),
         connections=connections,
     )
 

@@ -4,7 +4,7 @@ import argparse
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -20,7 +20,7 @@ from forge_schema.database.pool import Database
 from forge_schema.queue.queue import Queue
 
 from benchmarks.fleet.cost import Rates, postmaster, rates, read
-from benchmarks.fleet.server import forge_server
+from benchmarks.fleet.server import Server, forge_server
 from benchmarks.fleet.simulator import POLL_S, Done, serve
 from benchmarks.fleet.world import TEMPLATE, make_fleet, make_world, waiting_job
 
@@ -67,6 +67,7 @@ class Seen:
 
     transport: str
     size: int
+    servers: int
     rates: Rates
     simulator_cpu: float
     done: Done
@@ -85,6 +86,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1_000_000, help="ready jobs")
     parser.add_argument("--owners", type=int, default=1_000)
     parser.add_argument("--processes", type=int, default=2, help="of the simulator")
+    parser.add_argument("--servers", type=int, default=1, help="which the processes share")
     asked = parser.parse_args()
     seconds = min(asked.seconds, LONGEST_S)
     with cluster() as server_url, TemporaryDirectory(prefix="forge-fleet-") as folder:
@@ -123,13 +125,14 @@ def run(  # noqa: PLR0917  one run's circumstances
     """Have a fleet of a size work for a while, and look at what it costs."""
     fleet = make_fleet(url, size)
     postgres, context = postmaster(url), get_context("spawn")
-    served = forge_server(url, root) if transport == "http" else nullcontext()
-    with served as own, closing(Queues(url, asked.owners)) as queues:
-        base, server = (own.base, own.seen) if own else (None, None)
+    number = asked.servers if transport == "http" else 0
+    with servers(url, root, number) as running, closing(Queues(url, asked.owners)) as queues:
+        bases: list[str | None] = [*(one.base for one in running)] or [None]
+        server = [one.seen for one in running]
         pipes, processes = [], []
         for n in range(asked.processes):
             here, there = context.Pipe()
-            share = fleet[n :: asked.processes]
+            share, base = fleet[n :: asked.processes], bases[n % len(bases)]
             process = context.Process(target=serve, args=(there, url, base, share), daemon=True)
             process.start()
             pipes.append(here)
@@ -148,6 +151,7 @@ def run(  # noqa: PLR0917  one run's circumstances
         return Seen(
             transport=transport,
             size=size,
+            servers=number,
             rates=rates(before, after),
             simulator_cpu=done.cpu_s / seconds,
             done=done,
@@ -156,6 +160,19 @@ def run(  # noqa: PLR0917  one run's circumstances
             most_connections=queues.most_connections(),
             seconds=after.at_s - before.at_s,
         )
+
+
+@contextmanager
+def servers(url: str, root: Path, number: int) -> Iterator[list[Server]]:
+    """Run this many servers on one store."""
+    (root / "store").mkdir(exist_ok=True)
+    with ExitStack() as held:
+        running = []
+        for n in range(number):
+            place = root / f"server-{n}"
+            place.mkdir(exist_ok=True)
+            running.append(held.enter_context(forge_server(url, place, (root / "store").as_uri())))
+        yield running
 
 
 class Queues:
@@ -227,8 +244,8 @@ def verdict(seen: Seen) -> str:
     held = HELD_EACH * seen.size
     if seen.transport == "direct" and held > seen.most_connections:
         broken.append(f"{held:,} connections, max_connections is {seen.most_connections}")
-    if seen.transport == "http" and held > SERVER_TAKES:
-        broken.append(f"{held:,} connections, one server takes {SERVER_TAKES:,}")
+    if held > SERVER_TAKES * seen.servers > 0:
+        broken.append(f"{held:,} connections, a server takes {SERVER_TAKES:,}")
     late = share(done.beats, 0.99) > LATE_S
     if late:
         broken.append(f"heartbeats take {share(done.beats, 0.99):.1f} s (p99)")
@@ -249,7 +266,7 @@ def verdict(seen: Seen) -> str:
 def line(one: Seen) -> str:
     """Return a row of the table."""
     done, used = one.done, one.rates
-    real = HELD_EACH * one.size if one.transport == "direct" else SERVER_HOLDS
+    real = SERVER_HOLDS * one.servers or HELD_EACH * one.size
     cells = (
         one.transport,
         f"{one.size:,}",
