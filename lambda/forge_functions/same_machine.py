@@ -49,6 +49,7 @@ class SameMachineObjects:
         self._shared = shared
         self._room, self._turns = BoundedSemaphore(CONNECTIONS), BoundedSemaphore(AT_ONCE)
         self._listening: socket.socket | None = None
+        self._name = ""
 
     def open(self) -> None:
         """Listen, and have every signed URL say where."""
@@ -57,8 +58,8 @@ class SameMachineObjects:
         self._listening = listening = new_socket()
         listening.bind(address(name))
         listening.listen(CONNECTIONS)
+        self._shared.same_machine = self._name = name
         Thread(target=self._accept, args=[listening], name="same-machine", daemon=True).start()
-        self._shared.same_machine = name
 
     def close(self) -> None:
         """Listen no more. Copies are not waited for: the worker repeats them elsewhere."""
@@ -92,7 +93,7 @@ class SameMachineObjects:
     def _answer(self, line: socket.socket, request: FileRequest) -> None:
         signer, permit = self._shared.own_signer(""), request.permit
         signature = signer.signature(permit)
-        send(line, proof(signature, request.nonce))
+        send(line, proof(self._name, signature, request.nonce))
         with received(line) as (told, file):
             known, _, offset = told.decode("ascii", "replace").partition(" ")
             if not hmac.compare_digest(known.encode(), signature.encode()):

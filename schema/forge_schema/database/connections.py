@@ -40,7 +40,7 @@ REPORT = """
     SET LOCAL enable_hashjoin = on;
     SET LOCAL enable_mergejoin = on;
 """
-# Every method, and no limit: an upgrade may read whole tables for minutes. Compiling its statements,
+# Every method, and no limit: an upgrade may read whole tables for minutes. Compiling statements,
 # each of which runs once, was four fifths of its work.
 UPGRADE = f"""
     {REPORT}

@@ -65,9 +65,13 @@ def address(name: str) -> bytes:
     return b"\0" + name.encode()
 
 
-def proof(signature: str, nonce: str) -> bytes:
-    """Return what only one who can make the signature, or was told it, answers to a nonce."""
-    return hmac.digest(signature.encode(), PURPOSE + nonce.encode(), "sha256")
+def proof(name: str, signature: str, nonce: str) -> bytes:
+    """Return what only one who can make the signature, or was told it, answers to a nonce.
+
+    It is worth nothing under another name: who took that of a server that ended could have had a
+    running one answer.
+    """
+    return hmac.digest(signature.encode(), PURPOSE + f"{nonce} {name}".encode(), "sha256")
 
 
 def send(line: socket.socket, message: bytes, files: Sequence[BinaryIO] = ()) -> None:

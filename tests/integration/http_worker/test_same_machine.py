@@ -17,6 +17,7 @@ from forge_schema.storage import ObjectMissing, StoreError
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.keys import RESERVED
 from forge_schema.storage.same_machine import (
+    MOST,
     FileRequest,
     address,
     new_socket,
@@ -114,9 +115,14 @@ def test_what_the_socket_refuses_is_asked_over_http(beside: Beside) -> None:
         list(beside.objects.stream(f"{beside.prefix}checkpoints/000001.json"))
 
 
-@pytest.mark.parametrize("name", ["nobody-listens-here", "an-impostor"])
-def test_nobody_but_the_signer_gets_a_file_or_a_signature(beside: Beside, name: str) -> None:
-    beside.services.same_machine = name
+@pytest.mark.parametrize(
+    ("name", "running_answers"),
+    [("nobody-listens-here", False), ("an-impostor", False), ("an-impostor", True)],
+)
+def test_nobody_but_the_signer_gets_a_file_or_a_signature(
+    beside: Beside, name: str, *, running_answers: bool
+) -> None:
+    running, beside.services.same_machine = beside.services.same_machine, name
     heard: list[bytes] = []
 
     def listen(listening: socket.socket) -> None:
@@ -124,7 +130,13 @@ def test_nobody_but_the_signer_gets_a_file_or_a_signature(beside: Beside, name: 
         with line, received(line) as (asked, file):
             assert file is None
             heard.append(asked)
-            send(line, proof("0" * 64, FileRequest.model_validate_json(asked).nonce))
+            if running_answers:
+                with new_socket() as other:
+                    other.connect(address(running or ""))
+                    send(other, asked)
+                    send(line, other.recv(MOST))
+            else:
+                send(line, proof(name, "0" * 64, FileRequest.model_validate_json(asked).nonce))
             heard.append(line.recv(1))
 
     content = os.urandom(1000)

@@ -65,7 +65,7 @@ class SameMachine:
                 line.settimeout(PATIENCE_S)
                 line.connect(address(name))
                 send(line, request.model_dump_json().encode())
-                if line.recv(MOST) != proof(signature, request.nonce):
+                if line.recv(MOST) != proof(name, signature, request.nonce):
                     raise Unheard("it did not sign the URL")
                 return asking(line, signature)
         except (OSError, ValueError, LookupError):
