@@ -1,17 +1,25 @@
 """Send what is due, several notifications at a time, each in turn."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import timedelta
 from threading import Event, Lock
 from time import monotonic
-from uuid import uuid4
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4, uuid5
 
 import structlog
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.notifications import NotificationKind
+from forge_schema.notifications.messages import line, url_of
 from forge_schema.notifications.trying import NotSent
+
+if TYPE_CHECKING:
+    from forge_schema.notifications.mail import MailServer
 
 THREADS = 8
 # Messages for people are put together, so that a sweep is not a thousand of them.
@@ -125,11 +133,51 @@ class DeliverySender:
 
 
 def _failure_of(rows: list[Row]) -> NotSent | None:
-    # It takes a while to import, and many sweepers never send anything.
-    from forge_schema.notifications.delivery import deliver  # noqa: PLC0415
-
     try:
         deliver(rows)
     except NotSent as error:
         return error
     return None
+
+
+def deliver(rows: list[Row]) -> None:
+    """Send one message about one or several events, by e-mail, to Slack or to a webhook.
+
+    Raises:
+        NotSent: this try failed.
+    """
+    # These take a while to import, and many sweepers never send anything.
+    from forge_schema.notifications.mail import mail  # noqa: PLC0415
+    from forge_schema.notifications.webhook import (  # noqa: PLC0415
+        encoded,
+        post,
+        signed,
+        slack_body,
+    )
+
+    first, messages = rows[0], [row["message"] for row in rows]
+    match first["kind"]:
+        case NotificationKind.EMAIL:
+            sentences = [*map(line, messages)]
+            links = [url for message in messages if (url := url_of(message))]
+            mail(_mail_server(first), first["target"], sentences, links, str(_id_of(rows)))
+        case NotificationKind.SLACK:
+            post(first["target"], encoded(slack_body(messages)), {}, allow=first["allow"])
+        case _:
+            body = encoded(first["message"])
+            headers = signed(first["secret"], str(first["id"]), first["now"], body)
+            post(first["target"], body, headers, allow=first["allow"])
+
+
+def _id_of(rows: list[Row]) -> UUID:
+    """Return the id of a message about several events: that of others is another one."""
+    first, *others = (row["id"] for row in rows)
+    return uuid5(first, ",".join(map(str, others))) if others else first
+
+
+def _mail_server(row: Row) -> MailServer:
+    from forge_schema.notifications.mail import MailServer  # noqa: PLC0415 - as above
+
+    if not row["smtp_url"] or not row["sender"]:
+        raise NotSent("no mail server is set; an admin sets it with `forge notification setup`")
+    return MailServer.of(row["smtp_url"], row["sender"])
