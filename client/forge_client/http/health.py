@@ -15,7 +15,7 @@ from forge_client.http.errors import Retryable, not_forge
 from forge_client.http.transport import Transport
 
 OPERATORS = "the server's log has more details"
-TO_START = "start one with `forge-worker`; an admin creates its token with `forge worker create`"
+TO_START = "start one with `forge-worker`; an admin adds a machine with `forge worker add NAME`"
 
 
 class HealthFinding(BaseModel, defer_build=True):
