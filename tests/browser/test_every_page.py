@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -9,7 +10,9 @@ import pytest
 from browser.chromium import DESKTOP, PHONE
 from browser.scene import small_life
 from browser.site import teller
+from forge_schema.model.states import Role
 from playwright.sync_api import expect
+from support.services import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,11 +20,19 @@ if TYPE_CHECKING:
     from browser.chromium import Browsing
     from browser.scene import Scene
     from browser.site import Site
-    from playwright.sync_api import ViewportSize
+    from playwright.sync_api import Page, ViewportSize
 
 HERE = Path(__file__).parent
 LOOK = (HERE / "look.js").read_text(encoding="utf-8")
 FOCUS = (HERE / "focus.js").read_text(encoding="utf-8")
+# Its contrast takes most of the time, and the look has it too.
+AXE = """async () => {
+    const rules = { "color-contrast": { enabled: false } };
+    const { violations } = await axe.run({ resultTypes: ["violations"], rules });
+    return violations.map(({ id, nodes }) => `${id}: ${nodes[0].target} (${nodes.length})`);
+}"""
+# What depends on who looks, for each role but the admin's.
+BY_ROLE = ("/", "/jobs", "/runs", "/workers", "/queues", "/schedules", "/notifications", "/inputs")
 # Each size in each theme, and both in each language.
 LOOKS: dict[str, list[tuple[ViewportSize, Literal["light", "dark"]]]] = {
     "en": [(PHONE, "dark"), (DESKTOP, "light")],
@@ -33,6 +44,44 @@ LOOKS: dict[str, list[tuple[ViewportSize, Literal["light", "dark"]]]] = {
 def scene(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     with teller(tmp_path_factory.mktemp("told") / "pipe") as told:
         yield small_life(site, told)
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """The source of axe-core, which looks for what the accessibility guidelines forbid."""
+    spec = find_spec("axe_playwright_python")
+    require(spec, "axe-core (the package axe-playwright-python)")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return (Path(spec.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8")
+
+
+def looked_at(page: Page, axe: str) -> list[str]:
+    """Return what axe finds on a page, on a desktop and on a phone."""
+    page.evaluate(axe)
+    found = []
+    for size in (DESKTOP, PHONE):
+        page.set_viewport_size(size)
+        found += page.evaluate(AXE)
+    return found
+
+
+def test_axe_finds_nothing_on_any_page_for_any_role(
+    browsing: Browsing, scene: Scene, axe: str
+) -> None:
+    jobs = [f"/jobs/{scene.jobs[state]}" for state in ("failed", "running")]
+    pages = {role: [*BY_ROLE, f"/workers/{scene.worker}", *jobs] for role in Role}
+    pages[Role.ADMIN] = ["/login", *scene.pages]
+    wrong = {}
+    for role, paths in pages.items():
+        page = browsing.open("/login", role)
+        for path in paths:
+            page.goto(scene.site.url + path)
+            if found := looked_at(page, axe):
+                wrong[f"{path} {role}"] = found
+        page.close()
+    assert wrong == {}
+    browsing.excuse("/jobs/99999: Failed to load resource")
 
 
 @pytest.mark.parametrize("language", LOOKS)

@@ -137,7 +137,8 @@ def test_a_page_out_of_sight_sends_no_requests(browsing: Browsing) -> None:
 
     waits(browsing.site, name="news")
     page.get_by_role("button", name="Live").click()
-    expect(page.get_by_role("button", name="Paused")).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("button", name="Paused")).to_be_visible()
+    expect(page.locator("#refresh-said")).to_have_text("Paused")
     assert rested(page, asked)
     # It is so on the next page, too.
     page.goto(f"{browsing.site.url}/queues")

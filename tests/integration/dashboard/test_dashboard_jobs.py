@@ -315,7 +315,7 @@ def test_runs_are_sorted_by_any_column_and_saved(
     ]  # fmt: skip
     assert by_choice.count("columns=lr%2C+loss.best%2Csubmitted_at%2Clost") > 3
     assert "No run here has the column lost." in by_choice
-    assert by_choice.count('<td class="num mono"><time ') == len(found)
+    assert by_choice.count('data-label="submitted_at"><time ') == len(found)
     assert 'value="lr, loss.best, submitted_at, lost, metrics.loss"' in by_choice
     assert '<th scope="col" class="outline">loss</th>' in by_choice
     narrow = "/runs/runs.csv?q=experiment:digits&sort=lr&columns="

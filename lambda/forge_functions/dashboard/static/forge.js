@@ -24,8 +24,9 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
     button.hidden = !$("[data-live]");
     const state = paused ? "off" : lost ? "lost" : "on";
     button.dataset.state = state;
-    button.setAttribute("aria-pressed", String(paused));
-    $(".word", button).textContent = button.dataset[state];
+    const word = $(".word", button);
+    if (word.textContent === button.dataset[state]) return;
+    word.textContent = $("#refresh-said").textContent = button.dataset[state];
   };
   let ticks = 1;
   const refresh = () => {
@@ -150,6 +151,8 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
       document.getElementById(id)?.setAttribute("open", "");
     }
     if (isLive(event)) restore(elt);
+    const titled = $("[data-title]", elt);
+    if (titled) document.title = `${titled.dataset.title} · Forge`;
     const where = event.detail.target;
     if (where?.matches?.("[data-refusal]:not(:empty)")) closable(where);
     // What an act shows instead of its form has the focus that the form had.
