@@ -156,6 +156,11 @@ def test_who_is_no_admin_sees_the_own_jobs_alone(shared_api: Api) -> None:
     ann.close()
 
 
+def test_every_report_is_on_the_page_of_reports_once(root: Guest) -> None:
+    named = re.findall(r'<a href="/reports/(\w+)">', root.page("/reports"))
+    assert sorted(named) == sorted(REPORTS)
+
+
 def test_a_report_is_saved_as_a_spreadsheet_takes_it(root: Guest) -> None:
     root.api.rig.submit(owner="ann", name="=1+1", queue="sheet")
     answer = root.http.get("/reports/jobs.csv?since=1h")

@@ -34,6 +34,16 @@ LINKS = {
     "worker_id": "/workers/",
     **{key: f"/jobs?q={key}:" for key in ("owner", "queue", "team", "sweep", "experiment")},
 }
+# What people look for, and the reports of it.
+GROUPS = {
+    "Cost and use": (
+        "cost", "gpu_hours", "energy", "worker_utilisation", "lost_time", "preemptions",
+    ),
+    "Waiting": ("queue_wait", "sla", "queue_demand", "stuck", "claims"),
+    "Failures": ("failures", "failed_attempts", "attempt_history"),
+    "Jobs": ("jobs", "runs", "benchmark_results", "test_results"),
+    "Who did what": ("audit",),
+}  # fmt: skip
 # A group's measure that may be added up, unlike a share or a number of different jobs.
 SUM = re.compile(r"(sum\(\w+\)(::bigint)?|count\(\*\))$")
 Since = Annotated[Text | None, Field(max_length=40), Query()]
@@ -120,8 +130,12 @@ def _sortable(value: object) -> tuple[bool, Any]:
 @router.get("/reports")
 def reports(request: Request, who: SeesPages, shared: Shared) -> Response:
     """List the reports that a visitor may read."""
-    readable = {name: REPORTS[name] for name in shared.service(who).reports()}
-    return page(request, who, "reports.html", reports=readable)
+    readable = shared.service(who).reports()
+    groups = {
+        title: {name: REPORTS[name] for name in names if name in readable}
+        for title, names in GROUPS.items()
+    }
+    return page(request, who, "reports.html", groups=groups)
 
 
 @router.get("/reports/{name}.csv")
