@@ -63,8 +63,8 @@ def events(
         def read(since: timedelta) -> Iterator[Event]:
             return _pages(backend, since, job, worker_id, actor)
 
-        found = _newest(read, back, most) if most else read(back)
-        shown = reversed([*found]) if table else found
+        events = _newest(read, back, most) if most else read(back)
+        shown = reversed([*events]) if table else events
         nothing = f"no events since {since}; --since 7d looks further back"
         output.show(shown, COLUMNS, form, DROP, nothing=nothing)
     if table and most and count is None:
