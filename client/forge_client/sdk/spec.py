@@ -83,6 +83,7 @@ class CommonSpec(ChangedSpec, total=False):
     extras: Sequence[str] | str | None
     groups: Sequence[str] | str | None
     secrets: Sequence[str] | None
+    tags: Sequence[str] | None
     # The table `tuning`.
     precision: str | None
     streams: int | None

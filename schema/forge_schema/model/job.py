@@ -35,13 +35,14 @@ from forge_schema.model.states import (
 
 KEY_TIME = "%Y-%m-%dT%H:%M:%SZ"
 # Fields of a job that are only shown to people.
-SHOWN = frozenset({"git", "environment", "experiment"})
+SHOWN = frozenset({"git", "environment", "experiment", "tags"})
 # How many workers an explanation of a job describes, unless told otherwise, and at most.
 EXPLAINED, MOST_EXPLAINED = 20, 500
 # Of one job.
 MOST_TAGS, LONGEST_NOTE = 50, 5_000
 # What a query needs quotes for, or takes for something else, is in no tag. Other scripts are.
 TAG = r"[^\s,:\"\\*?\x00-\x1f\x7f-\x9f-][^\s,:\"\\*?\x00-\x1f\x7f-\x9f]{0,63}"
+OF_TAGS = "use up to 64 characters without spaces, , : * ? or quotes, and no dash first"
 # How many running jobs and workers an overview lists at most.
 MOST_SHOWN = 200
 # Fields that belong to one job, so no config can have them.
@@ -439,10 +440,7 @@ def checked_tags(tags: Sequence[str]) -> list[str]:
     """
     wrong = next((tag for tag in tags if not re.fullmatch(TAG, tag)), None)
     if wrong is not None:
-        raise AnnotationInvalid(
-            f"{wrong!r} cannot be a tag",
-            hint="use up to 64 characters without spaces, , : * ? or quotes, and no dash first",
-        )
+        raise AnnotationInvalid(f"{wrong!r} cannot be a tag", hint=OF_TAGS)
     if len(tags) > MOST_TAGS:
         raise AnnotationInvalid(f"{len(tags)} tags are too many", hint=f"give at most {MOST_TAGS}")
     return list(tags)

@@ -26,12 +26,14 @@ ALWAYS = ("command", "env")
 NO_DIGEST = ""
 # Between what jobs have of their own. No JSON has it.
 SEPARATOR = "\x1f"
-# A job that has one of these waits for something.
-WAITS = itemgetter("delay_s", "parallel", "from_checkpoint", "after", "after_ok", "after_any")
+# A job that has one of these waits for something, or has rows in other tables.
+WAITS = itemgetter(
+    "delay_s", "parallel", "from_checkpoint", "after", "after_ok", "after_any", "tags"
+)
 
 
 def is_plain(spec: JobSpec) -> bool:
-    """Tell whether a job needs one machine, and waits for nothing."""
+    """Tell whether a job needs one machine, waits for nothing, and has no tags."""
     return spec.nodes == 1 and not any(WAITS(vars(spec)))
 
 

@@ -66,6 +66,17 @@ def test_a_note_and_tags_are_kept_and_a_repeat_is_no_event(rig: Rig) -> None:
     assert rig.jobs.ids(parse("tag:paper tag:v*"), count=9) == [first]
 
 
+def test_jobs_have_the_tags_that_they_are_submitted_with_and_may_lose_them(rig: Rig) -> None:
+    first, second = rig.submit_many(2, tags=["paper", "v1", "v1"])
+    third = rig.submit(tags=["paper"], idempotency_key="k")
+    assert rig.submit(tags=["other"], idempotency_key="k") == third
+    assert became(rig, second, remove=["paper"]) == ["changed"]
+    assert rig.jobs.ids(parse("tag:paper"), count=9) == [third, first]
+    assert service(rig).statuses([first])[first].tags == ["paper", "v1"]
+    with pytest.raises(ValueError, match="cannot be a tag: use up to 64 characters"):
+        rig.submit(tags=["a b"])
+
+
 def test_two_who_annotate_at_once_both_have_their_way(rig: Rig) -> None:
     job = ended(rig)
     at_once(

@@ -56,7 +56,7 @@ EVENTS: list[Column] = [
 # What a narrow terminal does without, of any of them.
 DROP = ("ACCEPTED", "WAITED", "TOOK")
 # Part of the line of resources.
-SAID = {"resources", "nodes", "max_nodes", "git", "environment"}
+SAID = {"resources", "nodes", "max_nodes", "git", "environment", "tags"}
 # How much of a bundle's digest is shown: enough to compare two jobs.
 DIGITS = 12
 

@@ -10,7 +10,7 @@ from pydantic.config import JsonDict
 
 from forge_schema.model.fields import NUMERIC, Document, Flag, KnownFields, Number, Text
 from forge_schema.model.fields import Word as Name
-from forge_schema.model.job import HANDLE, SHOWN, Environment, Git
+from forge_schema.model.job import HANDLE, MOST_TAGS, SHOWN, Environment, Git
 from forge_schema.model.quantities import size_text
 from forge_schema.model.spec.inputs import Inputs
 from forge_schema.model.spec.options import (
@@ -45,6 +45,7 @@ from forge_schema.model.spec.parts import (
     Scalar,
     SignalName,
     Stall,
+    Tag,
     Tuning,
     kinds_of_job,
 )
@@ -131,6 +132,9 @@ class JobSpec(KnownFields, BaseModel):
             variable="FORGE_EXPERIMENT",
         ),
     ] = None
+    tags: Annotated[
+        list[Tag], Field(max_length=MOST_TAGS), Option("Tag that the job has.", names="--tag")
+    ] = []
     sweep: Annotated[
         Annotated[Name, Field(pattern=SWEEP)] | None,
         Option("Sweep that the job belongs to.", typed=False),

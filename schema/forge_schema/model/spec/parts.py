@@ -17,6 +17,7 @@ from pydantic.config import JsonDict
 
 from forge_schema.model.fields import NUMERIC, Flag, Id, KnownFields, Number, Text
 from forge_schema.model.fields import Word as Name
+from forge_schema.model.job import OF_TAGS, TAG
 from forge_schema.model.spec.options import CODE, FAILURES, RESOURCES, Option
 from forge_schema.model.states import JobKind, Launcher
 
@@ -67,6 +68,12 @@ def owner_mark(owner: str) -> str:
     return hashlib.sha256(owner.encode()).hexdigest()[:12]
 
 
+def _tag(text: str) -> str:
+    if not re.fullmatch(TAG, text):
+        raise ValueError(f"{text!r} cannot be a tag: {OF_TAGS}")
+    return text
+
+
 def _in_order(job_ids: list[int]) -> list[int]:
     return sorted(set(job_ids))
 
@@ -87,6 +94,10 @@ RelativePath = Annotated[
 ]
 CheckpointPattern = Annotated[RelativePath, AfterValidator(_without_braces)]
 EnvName = Annotated[str, Field(json_schema_extra=OWN_NAME), AfterValidator(_env_name)]
+Tag = Annotated[
+    str, Field(json_schema_extra={"pattern": f"^{TAG}$", "examples": ["paper"]}),
+    AfterValidator(_tag),
+]  # fmt: skip
 ImageName = Annotated[Text, Field(json_schema_extra={"minLength": 1}), AfterValidator(_image)]
 SignalName = Literal["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"]
 Accelerator = Literal["any", "cpu", "cuda", "rocm", "mps"]

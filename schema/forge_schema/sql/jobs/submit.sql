@@ -6,7 +6,7 @@
 -- count together for what the owner may spend without approval.
 -- The jobs of a group, in the order of the batch, share all but their names, keys and a part of the
 -- spec. Sources and uploads are looked up once for a group. `submit_alike` has the common case.
--- job -> ready, scheduled or held, dependency, event, upload.
+-- job -> job_tag, ready, scheduled or held, dependency, event, upload.
 WITH clock AS MATERIALIZED (SELECT forge_now() AS now),
 groups AS MATERIALIZED (
     SELECT
@@ -143,7 +143,7 @@ inserted AS (
         -- Listed once, not for each job.
         CASE WHEN spec ?| (SELECT enum_range(NULL::dependency_kind)::text[]) THEN spec END AS waits,
         CASE WHEN spec ? 'parallel' THEN owner || '/' || sweep END AS line,
-        (spec ->> 'parallel')::smallint AS parallel,
+        (spec ->> 'parallel')::smallint AS parallel, owner, spec -> 'tags' AS tags,
         forge_parts(owner, bundle_digest, spec) AS parts,
         (
             SELECT judged.approval FROM judged
@@ -166,6 +166,13 @@ edges AS (
     CROSS JOIN LATERAL jsonb_array_elements_text(inserted.waits -> kinds.kind::text)
         AS edge (needs_id)
     WHERE inserted.waits IS NOT NULL
+),
+tagged AS (
+    INSERT INTO job_tag (job_id, tag, owner)
+    SELECT inserted.id, own.tag, inserted.owner
+    FROM inserted CROSS JOIN LATERAL jsonb_array_elements_text(inserted.tags) AS own (tag)
+    WHERE inserted.tags IS NOT NULL
+    ON CONFLICT DO NOTHING
 ),
 now_ready AS (
     INSERT INTO ready (lane_id, nice, job_id, ready_at, parts)
