@@ -49,10 +49,17 @@ SELECT
         SELECT CASE
             WHEN EXISTS (SELECT FROM idle) THEN
                 forge_wake(
-                    array_fill(%(lane_id)s::integer, ARRAY[new.jobs]), 'ready',
-                    array_fill(plain.parts::text, ARRAY[new.jobs])
+                    array_fill(
+                        %(lane_id)s::integer,
+                        ARRAY[cardinality(string_to_array(%(keys)s, E'\x1f'))]
+                    ),
+                    'ready',
+                    array_fill(
+                        plain.parts::text,
+                        ARRAY[cardinality(string_to_array(%(keys)s, E'\x1f'))]
+                    )
                 )
             ELSE pg_notify('forge', 'ready::' || forge_seen())
         END
-        FROM plain, (SELECT count(*)::integer AS jobs FROM inserted) AS new
+        FROM plain
     )
