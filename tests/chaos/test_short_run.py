@@ -29,7 +29,7 @@ def test_nothing_is_lost_done_twice_or_left_behind() -> None:
     folder = Path(tempfile.mkdtemp(prefix="forge-chaos-"))
     folder.chmod(0o755)
     options = Options(
-        seed=SEED, minutes=0.8, folder=folder, workers=7, jobs_per_s=0.9, gap_s=3.5, drain_s=50
+        seed=SEED, minutes=0.6, folder=folder, workers=7, jobs_per_s=0.9, gap_s=2.6, drain_s=50
     )
     outcome = run(options)
     tell(outcome, options)
