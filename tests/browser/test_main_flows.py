@@ -112,7 +112,7 @@ def test_all_jobs_that_a_filter_finds_are_cancelled(browsing: Browsing) -> None:
     expect(page.locator("#selected")).to_contain_text("3 selected")
     page.get_by_role("button", name="Cancel…", exact=True).click()
     page.get_by_role("button", name="Cancel 3 jobs").click()
-    expect(page.get_by_role("status").first).to_contain_text("3 jobs cancelled")
+    expect(page.locator("main").get_by_role("status").first).to_contain_text("3 jobs cancelled")
     expect(page.locator("tbody .badge")).to_have_text(["⊘ cancelled"] * len(BULK))
     assert {site.bed.job(job)["state"] for job in ids} == {"cancelled"}
     assert site.bed.job(other)["state"] == "ready"
