@@ -17,7 +17,7 @@ from forge_client.errors import ClientError, ExitCode
 from forge_client.running import Running
 from forge_client.up import child_process
 from forge_client.up.child_process import speak_to
-from forge_client.up.folder_access import close
+from forge_client.up.folder_access import close, made
 from forge_client.up.postgres import Postgres, require_usable
 
 FILE = "lock"
@@ -101,6 +101,7 @@ def detached(plan: UpOptions) -> int:
     require_usable(plan.dir)
     if (pid := holder(plan.dir)) is not None:
         raise already_running(plan.dir, pid)
+    made(plan.dir)
     close(plan.dir)
     log = _log(plan)
     log.parent.mkdir(mode=0o700, exist_ok=True)

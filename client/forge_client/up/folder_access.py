@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from stat import S_ISLNK
 
+from forge_client.running import FILE
+
 ATTRIBUTE = "system.posix_acl_access"
 VERSION = 2
 NOBODY = 0xFFFFFFFF
@@ -17,17 +19,21 @@ STORE = "store"
 Entry = tuple[int, int, int]  # kind, rights, id: acl(5)
 
 
+def made(folder: Path) -> None:
+    """Make a folder that is closed to other users, unless it is there."""
+    folder.mkdir(mode=CLOSED, parents=True, exist_ok=True)
+
+
 def close(folder: Path) -> None:
-    """Make a folder, or close one that is only ours to all other users: it has code and results.
+    """Close a folder that is only ours to all other users: it has code and results.
 
     What is not of a `forge up`, such as a home folder, stays as it is.
 
     Raises:
-        OSError: it cannot be made or closed.
+        OSError: it cannot be closed.
     """
-    folder.mkdir(mode=CLOSED, parents=True, exist_ok=True)
     status = folder.stat()
-    ours = (folder / STORE).is_dir() or not any(folder.iterdir())
+    ours = (folder / STORE).is_dir() or all(path.name == FILE for path in folder.iterdir())
     if status.st_uid == os.geteuid() and ours and status.st_mode & 0o077:
         # Whoever runs Postgres is let in again when it starts.
         folder.chmod(CLOSED)

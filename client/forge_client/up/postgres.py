@@ -192,6 +192,8 @@ class Postgres:
             self._finish()
         if self._runs():
             return False
+        # Whoever closed a folder above may have shut it out.
+        self._let_in()
         self._launch().finish(self._log)
         return True
 
@@ -216,12 +218,16 @@ class Postgres:
             self._socket_note.unlink()
         self._prepared = False
 
+    def _let_in(self) -> None:
+        if self._user is not None:
+            let_pass(self._user, self._programs / "postgres")
+            let_pass(self._user, self._data)
+
     def _prepare(self) -> None:
         if self._user is not None:
             for used in USED:
                 let_read(self._programs.parent / used)
-            let_pass(self._user, self._programs / "postgres")
-            let_pass(self._user, self._data)
+        self._let_in()
         # Stop a server that outlived a killed `forge up`: its socket may be anywhere.
         self.stop()
         self._socket_dir = self._place_for_socket()

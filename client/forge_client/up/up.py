@@ -19,7 +19,7 @@ from forge_client.running import FILE, Running
 from forge_client.up.child_process import ChildProcess, StopSignals
 from forge_client.up.children import WORKER, Say, UpServer, Workers
 from forge_client.up.detached import UpOptions, kill_children, locked
-from forge_client.up.folder_access import STORE, close
+from forge_client.up.folder_access import STORE, close, made
 from forge_client.up.postgres import Postgres, require_usable
 from forge_client.up.upgrading import upgrading
 
@@ -43,8 +43,10 @@ def up(plan: UpOptions, say: Say, ready: Callable[[Running], None]) -> None:
         ClientError: another `forge up` is using the folder, or something does not start.
     """
     require_usable(plan.dir)
-    close(plan.dir)
+    made(plan.dir)
     with locked(plan.dir), StopSignals() as asked:
+        # Not before: it would shut out the Postgres of one that runs.
+        close(plan.dir)
         # A file left by a killed `forge up` is stale.
         (plan.dir / FILE).unlink(missing_ok=True)
         kill_children(plan.dir)

@@ -17,6 +17,8 @@ from forge_client.tunnel import LOOPBACK, forwarded
 from forge_client.up.child_process import StopSignals
 from forge_client.up.children import HOST, UpServer
 from forge_client.up.detached import UpOptions, detached, holder, locked, stop
+from forge_client.up.folder_access import STORE
+from forge_client.up.up import up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,8 +70,14 @@ def test_one_that_runs_keeps_its_log(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "up.log"
     log.parent.mkdir()
     log.write_text("all is well")
+    (tmp_path / STORE).mkdir()
+    # As Postgres's user was let in.
+    tmp_path.chmod(0o710)
     with process(HOLD, tmp_path) as other:
         assert holder(tmp_path) == other.pid
+        with pytest.raises(ClientError, match="already running"):
+            up(UpOptions(tmp_path), print, print)
+        assert tmp_path.stat().st_mode & 0o777 == 0o710
         with pytest.raises(
             ClientError, match=f"already running in .*, process {other.pid}"
         ) as caught:
