@@ -137,14 +137,23 @@ def _loaded(name: str) -> Any:  # noqa: ANN401 - as above
 
 
 def _for_readers(command: Any) -> None:  # noqa: ANN401 - as above
-    """Make the help plain: paragraphs break where the terminal ends, and a flag shows no type."""
+    """Make the help plain: paragraphs break where the terminal ends, few words have types.
+
+    A flag has none, nor has an argument with a word of its own: a JOB is no `<int>`, but any name.
+    """
     paragraphs = (command.help or "").split("\n\n")
     command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     for parameter in command.get_params(typer.Context(command, help_option_names=HELP)):
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""
+        elif parameter.param_type_name == "argument" and parameter.metavar:
+            parameter.display_type_rich = _untyped
     for verb in getattr(command, "commands", {}).values():
         _for_readers(verb)
+
+
+def _untyped(ctx: Any) -> str:  # noqa: ANN401, ARG001 - as above
+    return ""
 
 
 def _alone(name: str, function: Any) -> Any:  # noqa: ANN401 - as above

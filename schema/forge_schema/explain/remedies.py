@@ -142,7 +142,7 @@ def _secrets(candidate: Candidate) -> Iterator[Remedy]:
         files = "a file of this name" if len(names) == 1 else "files of these names"
         text = (
             f"write the secret{'s' * (len(names) > 1)} {names_text(names)} to {files} in the"
-            f" folder of secrets on {worker} (FORGE_SECRETS_DIR)"
+            f" folder of secrets on {worker} (FORGE_SECRETS_DIR of it, or of its `forge up`)"
         )
         yield Remedy(code="add_secret", text=text, worker=worker)
 

@@ -59,7 +59,7 @@ async def swept(forge: Command, folder: Path, to: Path) -> list[str]:
             pass
         ordered = await ask("sweep", name=name, metric="loss")
         best = ordered.split("\n")[1].split()[0]
-        await ask("logs", job=best)
+        await ask("logs", job=int(best))
         await ask("fetch_artifacts", job=best, folder=str(to))
     return answers
 

@@ -132,7 +132,9 @@ def test_a_job_waits_for_its_secret_and_starts_once_a_worker_has_it(
         job = made.submit("true", secrets=["LATE"], owner="ann")
         found = explain(made.database, job)
         assert found.text == "no online worker has the secret LATE (1 checked)"
-        assert found.remedies[0].text.endswith(f"on {worker.name} (FORGE_SECRETS_DIR)")
+        assert found.remedies[0].text.endswith(
+            f"on {worker.name} (FORGE_SECRETS_DIR of it, or of its `forge up`)"
+        )
         # Another owner's secret is not announced as ann's, nor under that owner's name.
         (folder / "bob").mkdir()
         (folder / "bob" / "LATE").write_text("of bob")

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from forge_schema.model.quantities import counted, size_text
 
-from forge_client.cli.assistant.reading import Reading, answer
+from forge_client.cli.assistant.reading import JobHandle, Reading, answer
 from forge_client.errors import ClientError
 from forge_client.sdk.client import Client
 from forge_client.sdk.spec import JobSpec
@@ -92,7 +92,7 @@ class Acting:
         ]
         return answer(lines, "a running job stops within its grace period")
 
-    def fetch_artifacts(self, job: str, folder: str) -> str:
+    def fetch_artifacts(self, job: JobHandle, folder: str) -> str:
         """Fetch the files that a job left into a folder of this machine, each verified.
 
         Args:

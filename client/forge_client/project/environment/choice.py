@@ -96,6 +96,9 @@ def choose(listing: Listing, wanted: Wanted) -> ChosenPackages:
     if source is None and not wanted.is_notebook:
         return _without_list(why, None if wanted.has_image else python)
     called = source.called if source else OF_A_NOTEBOOK
+    if source is None:
+        # What runs a notebook is more than "only what the worker's Python has".
+        why = why.partition(": ")[2]
     more = lines(run.NOTEBOOK_PACKAGES) if wanted.is_notebook else ""
     carrier = Carrier(listing)
     try:
