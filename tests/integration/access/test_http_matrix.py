@@ -489,4 +489,7 @@ def test_a_list_names_only_the_jobs_that_its_reader_sees(api: Api) -> None:
         naming[kind] = {path for path, answer in answers.items() if '"ann' in answer.text}
     for kind in ("other team's viewer", "other owner"):
         assert naming[kind] == set()
-    assert naming["team's viewer"] - {"/api/v1/me"} == naming["viewer"] - {"/api/v1/me"}
+    # Ann's own key sees her jobs and no team; a team is for the keys that see one.
+    apart = {"/api/v1/me", "/api/v1/queue/teams"}
+    assert naming["team's viewer"] - naming["viewer"] == {"/api/v1/queue/teams"}
+    assert naming["team's viewer"] - apart == naming["viewer"] - apart
