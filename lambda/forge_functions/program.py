@@ -13,7 +13,6 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.program import faults
 from forge_schema.program import help as help_text
 from forge_schema.program.log import configure_log
-from pydantic_settings import CliApp
 
 from forge_functions.settings import FunctionsSettings
 
@@ -69,7 +68,7 @@ def run(serving: Callable[[], Callable[[FunctionsSettings], None]]) -> None:
     settings = faults.read(
         NAME,
         FunctionsSettings,
-        lambda: CliApp.run(FunctionsSettings),
+        lambda: faults.of_command_line(FunctionsSettings),
         words=WORDS,
         more=lambda given: [*_more(given)],
     )

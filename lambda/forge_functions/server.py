@@ -19,6 +19,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.spec import JobSpec
 from forge_schema.shell import MOST_BYTES
 from starlette.types import ASGIApp
 
@@ -123,6 +124,8 @@ def serve(settings: FunctionsSettings) -> None:
     # FastAPI asks of each annotation whether it is of pydantic 1, all of which it imports for that.
     sys.modules.setdefault("pydantic.v1", None)  # type: ignore[arg-type]  # None: not to be imported
     app = whole_app(settings)
+    # Here, and not in the first of the requests, which may be many at once.
+    JobSpec.model_rebuild()
     lean.loaded()
     services: Services = app.state.services
     services.database  # noqa: B018 - opens it, or fails at once

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, SettingsError
+from pydantic_settings import BaseSettings, CliApp, SettingsError
 
 from forge_schema.database.connections import EXAMPLE
 from forge_schema.database.connections import url_fault as database_fault
@@ -67,6 +67,15 @@ def read(
     for fault in faults:
         sys.stderr.write(f"{program}: {fault}\n")
     sys.exit(code)
+
+
+def of_command_line(kind: type[S]) -> S:
+    """Return the settings of the command line and the variables.
+
+    Without flags, there is no parser of some hundred of them to make.
+    """
+    settings: S = CliApp.run(kind) if sys.argv[1:] else kind()
+    return settings
 
 
 def _of_urls(kind: type[BaseSettings], given: Mapping[str, str]) -> Iterator[str]:

@@ -23,8 +23,6 @@ TRIES = 5
 PAUSE_S = 0.05
 # A job's owner, key and digest.
 Job: TypeAlias = tuple[str, str, str]
-# Here, and not in the first of the requests, which may be many at once.
-JobSpec.model_rebuild()
 
 
 class Submission:

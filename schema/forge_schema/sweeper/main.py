@@ -12,7 +12,7 @@ from threading import Thread
 
 import structlog
 from pydantic import Field
-from pydantic_settings import CliApp, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from forge_schema.access.tokens import hide
 from forge_schema.database.connections import STATEMENT_S
@@ -68,7 +68,7 @@ def main() -> None:
         return
     hide()
     configure_log()
-    settings = faults.read(NAME, ProcessSettings, lambda: CliApp.run(ProcessSettings))
+    settings = faults.read(NAME, ProcessSettings, lambda: faults.of_command_line(ProcessSettings))
     try:
         serve(settings)
     except ForgeError as error:

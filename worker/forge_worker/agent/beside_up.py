@@ -10,13 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from forge_schema.program import faults
 from platformdirs import user_data_path, user_state_path
 from pydantic.fields import FieldInfo
-from pydantic_settings import (
-    BaseSettings,
-    CliApp,
-    PydanticBaseSettingsSource,
-)
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from forge_worker.settings.settings import WorkerSettings
 from forge_worker.worker_folder import holder
@@ -29,7 +26,7 @@ ACTS = ("status", "profile_machine", "recover", "reset_state")
 
 def read() -> WorkerSettings:
     """Return the settings of the command line; without a queue, join this user's `forge up`."""
-    settings: WorkerSettings = CliApp.run(BesideUpSettings)
+    settings: WorkerSettings = faults.of_command_line(BesideUpSettings)
     up = running()
     if up.get("database_url") == settings.database_url != "":
         _tell_others(Path(up["dir"]))

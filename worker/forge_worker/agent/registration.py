@@ -140,7 +140,7 @@ class Registration:
                 **self._announced,
                 **self._inputs,
                 **self._labels(),
-                **handlers_label(),
+                **handlers_label(self._runners.installed),
             },
             local=settings.local,
             price_per_hour=settings.price_per_hour,

@@ -1,6 +1,6 @@
 """Which runner a job gets: the operator's settings decide, not the job."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
@@ -38,10 +38,10 @@ def installed_handlers() -> list[str]:
     return sorted(name for name in named if HANDLER.fullmatch(name))
 
 
-def handlers_label() -> dict[str, str]:
-    """Return the label that lists the handlers: `,name,name2,`, so that `*,name,*` finds one."""
+def handlers_label(installed: Sequence[str]) -> dict[str, str]:
+    """Return the label that lists handlers: `,name,name2,`, so that `*,name,*` finds one."""
     kept: list[str] = []
-    for name in installed_handlers():
+    for name in installed:
         if len(",".join(["", *kept, name, ""])) > LABEL_LENGTH:
             log.warning("too_many_handlers", first_left_out=name)
             break
@@ -65,6 +65,8 @@ class Runners:
     # Runs the operator's own handlers, even if processes are not allowed.
     handlers: Runner | None = None
     policy: DockerPolicy = field(default_factory=DockerPolicy)
+    # The handlers that were installed when the worker began: to look for them takes a while.
+    installed: Sequence[str] = ()
 
     @property
     def all(self) -> list[Runner]:
@@ -190,13 +192,14 @@ def available(settings: WorkerSettings) -> Runners:
             hint="set --gang-network host or none, or use Docker",
         )
     process = ProcessRunner(user) if settings.uses_processes else None
-    handlers = ProcessRunner(user) if installed_handlers() else None
+    installed = installed_handlers()
+    handlers = ProcessRunner(user) if installed else None
     if docker is None and process is None and handlers is None:
         raise NoRunner(
             "no container engine answers here, and processes are not allowed",
             hint="start Docker, or set FORGE_ALLOW_PROCESSES=true where every job is trusted",
         )
-    return Runners(docker, process, settings.default_image, handlers, policy)
+    return Runners(docker, process, settings.default_image, handlers, policy, installed)
 
 
 def for_leftovers(settings: WorkerSettings, kinds: Collection[str]) -> Iterator[Runner]:

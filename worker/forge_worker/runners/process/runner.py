@@ -42,7 +42,7 @@ from forge_worker.runners.runner import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from forge_worker.runners.owners import JobUser
@@ -239,11 +239,7 @@ class ProcessRunner:
 
     def leftovers(self, folder: str) -> list[Leftover]:
         """Return the jobs whose shim belongs to this worker's folder and has lost its agent."""
-        handles = (
-            _leftover(process.info)
-            for process in psutil.process_iter(["pid", "create_time", "cmdline"])
-            if process.info["pid"] not in self._own
-        )
+        handles = (_leftover(shim) for shim in _marked() if shim["pid"] not in self._own)
         return [left for left in handles if left and belongs(left, folder)]
 
     def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> ProcessHandle | None:
@@ -338,6 +334,16 @@ def _environment(spec: RunSpec, usual: dict[str, str]) -> dict[str, str]:
         own = [given] if (given := env.get("PYTHONPATH")) else []
         path["PYTHONPATH"] = ":".join([*own, *map(str, spec.python_dirs)])
     return env | path
+
+
+def _marked() -> Iterator[dict[str, Any]]:
+    """Yield what may be shims. psutil would take ten times as long to look at all processes."""
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError, psutil.NoSuchProcess):
+            with open(f"/proc/{pid}/cmdline", "rb") as words:  # noqa: PTH123 - there may be thousands
+                marked = MARK.encode() in words.read()
+            if marked:
+                yield psutil.Process(pid).as_dict(["pid", "create_time", "cmdline"])
 
 
 def _leftover(info: dict[str, Any]) -> Leftover | None:
