@@ -2,7 +2,7 @@
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Annotated
 
@@ -20,14 +20,6 @@ from forge_client.cli.show.output import Column, Format, brief
 PAGE, ON_SCREEN = 1000, 25
 # Half an hour of a busy queue has enough for a screen; of a quiet one, a week may not.
 FIRST, WIDER = timedelta(minutes=30), 8
-COLUMNS: list[Column] = [
-    ("WHEN", lambda e: e.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")),
-    ("WHO", lambda e: e.actor),
-    ("WHAT", lambda e: in_words(e.action, e.detail or {})),
-    ("JOB", lambda e: e.job_id),
-    ("WORKER", lambda e: e.worker_id),
-    ("DETAIL", lambda e: brief(rest_of(e.action, e.detail))),
-]
 DROP = ("WORKER", "WHO")
 Read = Callable[[timedelta], Iterator[Event]]
 
@@ -64,11 +56,30 @@ def events(
             return _pages(backend, since, job, worker_id, actor)
 
         events = _newest(read, back, most) if most else read(back)
-        shown = reversed([*events]) if table else events
+        shown = [*events][::-1] if table else events
         nothing = f"no events since {since}; --since 7d looks further back"
-        output.show(shown, COLUMNS, form, DROP, nothing=nothing)
-    if table and most and count is None:
+        names = {it.id: it.name for it in backend.admin.workers()} if table else {}
+        output.show(shown, _columns(names), form, DROP, nothing=nothing)
+    if isinstance(shown, list) and count is None and len(shown) == most:
         narration.say(f"the newest {most} of the last {since}; -n shows more", "dim")
+
+
+def _columns(names: Mapping[int, str]) -> list[Column]:
+    """Return the columns, with the workers that are still there by name."""
+
+    def who(event: Event) -> str:
+        kind, _, number = event.actor.partition(":")
+        name = names.get(int(number)) if kind == "worker" and number.isdecimal() else None
+        return name or event.actor
+
+    return [
+        ("WHEN", lambda e: e.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")),
+        ("WHO", who),
+        ("WHAT", lambda e: in_words(e.action, e.detail or {})),
+        ("JOB", lambda e: e.job_id),
+        ("WORKER", lambda e: names.get(e.worker_id, e.worker_id)),
+        ("DETAIL", lambda e: brief(rest_of(e.action, e.detail))),
+    ]
 
 
 def _newest(read: Read, since: timedelta, count: int) -> Iterable[Event]:

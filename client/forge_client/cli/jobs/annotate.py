@@ -1,6 +1,7 @@
 """`forge tag`, `note`, `archive` and `delete`: what people keep about jobs, and keep of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -116,8 +117,20 @@ def _annotate(
         if is_query(words or ()):
             ids = [job.job_id for job in _selected(backend, words, act)]
         else:
-            ids = meant(backend, _named(words, act), act, [*StateWord], yes=yes)
+            with _tag_before_jobs(act):
+                ids = meant(backend, _named(words, act), act, [*StateWord], yes=yes)
         _act(lambda some: backend.annotate(some, **given), ids, done)
+
+
+@contextmanager
+def _tag_before_jobs(act: str) -> Iterator[None]:
+    """Say in which order the words come, where a tag may stand for a job."""
+    try:
+        yield
+    except ClientError as error:
+        if act in {"tag", "untag"} and "no job" in error.message:
+            error.hint = f"the tag comes first, then the jobs; {error.hint}"
+        raise
 
 
 def _selected(backend: Backend, words: Sequence[str] | None, act: str) -> list[JobStatus]:
