@@ -20,6 +20,7 @@ from forge_client.project.tasks import packing
 from forge_client.results.names import whole_name
 from forge_client.sdk.administration import Administration
 from forge_client.sdk.job import Job
+from forge_client.sdk.parameters import compared_by
 from forge_client.sdk.plans import Plans
 from forge_client.sdk.rows import FoundRows, Rows
 from forge_client.sdk.sending import Sender, packed, requests
@@ -148,6 +149,8 @@ class Client(Plans, Administration):
     ) -> list[Job]:
         """Submit one job for each set of values, replacing every `{name}` in the command.
 
+        Numbers, short texts and booleans are also the job's parameters, by which runs are compared.
+
         Args:
             command: such as `"python train.py --lr {lr}"`, split as `submit` does, and before the
                 values are put in.
@@ -159,8 +162,14 @@ class Client(Plans, Administration):
             ClientError: a `{name}` has no value, or as for `submit`.
         """
         each = words(command)
+        own = spec.get("parameters") or {}
         jobs: list[JobWithCommand] = [
-            {**spec, "command": _filled(each, chosen)} for chosen in _sets(values)
+            {
+                **spec,
+                "command": _filled(each, chosen),
+                "parameters": compared_by(chosen.items(), own=own),
+            }
+            for chosen in _sets(values)
         ]
         return self.submit_many(jobs, folder=folder)
 

@@ -5,11 +5,8 @@ import json
 import linecache
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice, zip_longest
-from math import isfinite
-from numbers import Integral, Rational, Real
+from itertools import zip_longest
 from pathlib import Path
-from re import ASCII, fullmatch
 from sysconfig import get_path
 from threading import RLock
 from types import ModuleType
@@ -23,6 +20,7 @@ from forge_client.project.matrix import Scalar
 from forge_client.project.submit import Parcel
 from forge_client.project.tasks import with_files
 from forge_client.sdk import function_runner as runner
+from forge_client.sdk.parameters import compared_by
 from forge_client.sdk.sending import packed
 
 FOLDER = ".forge-function"
@@ -30,10 +28,6 @@ MARKS = (FILE, "pyproject.toml")
 INSTALLED = {"site-packages", "dist-packages"}
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 _registering = RLock()
-MOST_PARAMETERS = 50
-# Longer ones are data, not what runs are compared by.
-MOST_CHARACTERS = 100
-MOST_INTEGER = 2**63
 
 
 def stage(  # noqa: PLR0917 - all that a job brings
@@ -166,39 +160,19 @@ def parameters(
     *,
     own: Mapping[str, Scalar],
 ) -> dict[str, Scalar]:
-    """Return the job's own parameters and those of a call: numbers, short texts and booleans.
+    """Return the job's own parameters and those of a call.
 
     Defaults are among them, so that calls with and without an argument compare.
     """
-    given = ((k, v) for k, v in _scalars(function, args, kwargs) if k not in own)
-    return {**own, **dict(islice(given, max(MOST_PARAMETERS - len(own), 0)))}
+    return compared_by(_given(function, args, kwargs), own=own)
 
 
-def _scalars(
+def _given(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Iterator[tuple[str, Scalar]]:
+) -> Iterator[tuple[str, Any]]:
     signature = inspect.signature(function)
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
     for name, value in bound.arguments.items():
         gathered = signature.parameters[name].kind == inspect.Parameter.VAR_KEYWORD
-        for key, each in value.items() if gathered else [(name, value)]:
-            scalar = _scalar(each)
-            if scalar is not None and fullmatch(r"[A-Za-z_]\w{0,63}", key, ASCII):
-                yield key, scalar
-
-
-def _scalar(value: object) -> Scalar | None:
-    """Return a value, also a number of numpy's, as JSON has it; None if it is no short scalar."""
-    match value:
-        case bool():
-            return value
-        case str():
-            fits = len(value) <= MOST_CHARACTERS and value.isprintable()
-            return str.__str__(value) if fits else None
-        case Integral():
-            number = int(value)
-            return number if abs(number) < MOST_INTEGER else None
-        case Real() if not isinstance(value, Rational) and isfinite(value):
-            return float(value)
-    return None
+        yield from value.items() if gathered else [(name, value)]

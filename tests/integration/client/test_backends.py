@@ -141,6 +141,8 @@ def test_many_jobs_are_submitted_by_one_statement(client: Client, rig: Rig, proj
     assert [rig.jobs.job(job.id)["spec"]["command"][1] for job in jobs[:3]] == ["0", "1", "2"]
     assert rig.row("SELECT count(DISTINCT xmin::text) AS n FROM job")["n"] == 1
     assert {status.priority for status in client.jobs(count=500)} == {3}
+    runs = client.runs(f"id:{jobs[0].id},{jobs[7].id}", sort="n", descending=True)
+    assert [run.parameters for run in runs] == [{"n": 7}, {"n": 0}]
 
 
 def test_one_wrong_job_among_many_keeps_all_of_them_out(

@@ -76,7 +76,10 @@ def test_a_failed_job_is_retried_and_a_running_one_preempted(
 def test_a_command_in_one_string_is_split_before_values_are_put_in(
     client: Client, rig: Rig, project: Path
 ) -> None:
-    jobs = client.map("prog --lr {lr} '{{lr}}'", [{"lr": "a b"}], folder=project)
+    values = [{"lr": "a b", "path": project}]
+    own = {"path": "mine"}
+    jobs = client.map("prog --lr {lr} '{{lr}}'", values, folder=project, parameters=own)
+    assert jobs[0].backend.request(jobs[0].id)["parameters"] == {"path": "mine", "lr": "a b"}
     jobs += client.submit_many([{"command": "a 'b c'"}], folder=project)
     jobs += [jobs[0].rerun("d 'e f'"), client.test(project, "-k 'one or two'", program="pytest -x")]
     assert [job.backend.request(job.id)["command"] for job in jobs] == [
