@@ -228,8 +228,8 @@ class JobDetail(JobStatus):
     `dependencies` are the jobs that it waits for or waited for. `due_in_s` is the time until a
     scheduled job may start, in seconds; `retries_left` counts the retries after failures. `firing`
     is set if a schedule submitted it. `members` are the ranks of a job on several machines. The
-    newest checkpoint was stored `saved_s` seconds ago. A running program has run for `ran_s`.
-    `cost` is what it has cost so far, null if no worker had a price.
+    newest checkpoint was stored `saved_s` seconds ago. Its current or last attempt has run for
+    `ran_s` seconds. `cost` is what it has cost so far, null if no worker had a price.
     """
 
     spec: dict[str, Any]

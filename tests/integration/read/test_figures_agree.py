@@ -281,6 +281,7 @@ def test_a_job_took_the_same_wherever_one_looks(ledger: Ledger) -> None:
     runs = {row["job_id"]: row for row in reports.rows("runs", count=ALL)}
     ended = {row["job_id"]: row for row in reports.rows("benchmark_results", count=ALL)}
     cost = {row["job_id"]: row for row in reports.rows("cost", by=["job_id"], count=ALL)}
+    jobs = {row["job_id"]: row for row in reports.rows("jobs", count=ALL)}
     points = Benchmarks(rig.database, owner="ann", actor="user:ann").points(SWEEP)
     assert len(runs) == len(points) == len(ended) + 1 == 8
     for point in points:
@@ -300,6 +301,12 @@ def test_a_job_took_the_same_wherever_one_looks(ledger: Ledger) -> None:
         for where, row in shown.items():
             for figure in wanted.keys() & row.keys():
                 assert alike(row[figure], wanted[figure]), (where, point["name"], figure, row)
+        status = rig.jobs.job(job_id)
+        last = [one for one in ledger.of(job_id) if one.attempt == status["attempt"]]
+        began = last[0].started_at if last else None
+        assert status["started_at"] == jobs[job_id]["started_at"] == began
+        # Of a gang, for as long as any of its ranks ran.
+        assert status["ran_s"] == max((one.ran_s or 0.0 for one in last), default=None)
     whole = reports.rows("benchmark_results", by=["sweep"], count=ALL)
     for figure in ("seconds", "last_seconds", "gpu_seconds", "cost"):
         assert alike(whole[0][figure], total(ledger.spent(job)[figure] for job in ended))

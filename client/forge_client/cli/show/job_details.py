@@ -178,7 +178,7 @@ def details(
         ("note", job.note),
         ("archived", "yes; lists leave it out" if job.archived else ""),
         ("progress", progress(job)),
-        ("running for", ran(job.ran_s)),
+        ("ran for" if job.terminal else "running for", ran(job.ran_s)),
         ("cost" if job.terminal else "cost so far", cost_text(job.cost)),
         *_left(job, **reported),
         ("workers" if job.nodes > 1 else "worker", workers(job)),

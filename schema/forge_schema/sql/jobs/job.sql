@@ -1,7 +1,7 @@
 -- One job: its state, its request, the checkpoint of another job that it started from, the jobs that
 -- it waits for, the time until it may start, how many retries after failures are left (null once it
 -- has ended), the members of its run while it runs on several machines, the age of its newest
--- checkpoint, how long its program has run, and what it has cost.
+-- checkpoint, how long its current or last attempt has run, and what it has cost.
 SELECT
     job_status.*,
     CASE WHEN job_status.state = 'ready' THEN forge_kept(job_status.job_id) ELSE 0 END AS kept,
@@ -40,7 +40,19 @@ SELECT
         SELECT extract(EPOCH FROM forge_now() - max(kept.created_at))::float8
         FROM forge_complete_checkpoints(job.id) AS kept
     ) AS saved_s,
-    extract(EPOCH FROM forge_now() - job_status.started_at)::float8 AS ran_s,
+    CASE
+        WHEN job_status.finished_at IS NULL
+            THEN extract(EPOCH FROM forge_now() - job_status.started_at)
+        ELSE (
+            SELECT extract(
+                EPOCH FROM max(
+                    attempt.finished_at - coalesce(attempt.started_at, attempt.claimed_at)
+                )
+            )
+            FROM attempt
+            WHERE attempt.job_id = job.id AND attempt.attempt = job_status.attempt
+        )
+    END::float8 AS ran_s,
     forge_job_cost(job.id) AS cost
 FROM job_status JOIN job ON job.id = job_status.job_id
 WHERE job_status.job_id = %(job_id)s

@@ -29,7 +29,12 @@ SELECT
     worker.name AS worker,
     scheduled.run_at,
     job.submitted_at,
-    lease.started_at,
+    -- Of a job that has ended, the last attempt's: an outcome has it itself only of a success.
+    coalesce(lease.started_at, outcome.started_at, CASE WHEN outcome.job_id IS NOT NULL THEN (
+        SELECT max(ended.started_at) FROM attempt_row AS ended
+        WHERE ended.job_id = job.id AND ended.attempt = outcome.attempt AND ended.rank = 0
+            AND ended.finished_at > job.submitted_at - interval '1 day'
+    ) END) AS started_at,
     outcome.finished_at,
     outcome.token,
     job.bundle_digest,

@@ -18,9 +18,10 @@ SELECT
     CASE WHEN task.task IS NULL THEN result.values ELSE task.result END AS result,
     CASE
         WHEN task.task IS NOT NULL THEN coalesce(task.seconds, 0)
-        ELSE coalesce(spent.seconds, 0) + coalesce(
-            extract(EPOCH FROM forge_now() - job_status.started_at)::double precision, 0
-        )
+        ELSE coalesce(spent.seconds, 0) + coalesce(CASE
+            WHEN job_status.finished_at IS NULL
+                THEN extract(EPOCH FROM forge_now() - job_status.started_at)::double precision
+        END, 0)
     END AS seconds,
     spent.gpu_seconds * task.share AS gpu_seconds,
     spent.cost * task.share AS cost,
