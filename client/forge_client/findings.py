@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from forge_schema.job_filter import quoted
+
 if TYPE_CHECKING:
-    from forge_schema.model.results import JobTest, MetricLine, SweepPoint
+    from forge_schema.model.results import JobTest, MetricLine, RunGroups, SweepPoint
     from forge_schema.service.findings import Findings
 
     from forge_client.backend import Backend
@@ -50,6 +52,13 @@ def all_points(findings: Findings, name: str, *, owner: str | None = None) -> It
         if len(page) < PAGE:
             return
         after = page[-1].job_id
+
+
+def sweeps(backend: Backend, *, owner: str | None, team: str | None, own: str | None) -> RunGroups:
+    """Return the newest sweeps of an owner or of a team; of neither, those of `own`, or yours."""
+    query = f"sweep:* team:{quoted(team)}" if team else "sweep:*"
+    whose = owner or (None if team else own or backend.me().owner)
+    return backend.findings.run_groups(query, by="sweep", owner=whose)
 
 
 def all_metrics(

@@ -189,6 +189,9 @@ class AsyncClient:
         **spec: Unpack[JobSpec],
     ) -> AsyncSweep: ...
     async def sweep(self, name: str, *, owner: str | None = None) -> AsyncSweep: ...
+    async def sweeps(
+        self, *, owner: str | None = None, team: str | None = None
+    ) -> FoundRows[RunGroup]: ...
     async def test(
         self,
         folder: Path | str = ".",

@@ -12,6 +12,7 @@ from forge_schema.model.results import Experiment, GroupedBy, Run, RunGroup
 from forge_client import settings
 from forge_client.connection import connect
 from forge_client.errors import ClientError
+from forge_client.findings import sweeps
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import NAME, Scalar, expanded, from_toml, sweep_name
 from forge_client.project.request import several, words
@@ -224,6 +225,11 @@ class Client(Plans, Administration):
         name = whole_name(self.backend, name, owner)
         self.backend.findings.sweep(name, owner=owner)
         return Sweep(self.backend, name, owner)
+
+    def sweeps(self, *, owner: str | None = None, team: str | None = None) -> FoundRows[RunGroup]:
+        """Return your newest sweeps, or another owner's, or a team's, as `run_groups` does."""
+        page = sweeps(self.backend, owner=owner, team=team, own=self._settings.job_owner)
+        return FoundRows(page.items, found=page.found, more=page.more)
 
     def test(
         self,

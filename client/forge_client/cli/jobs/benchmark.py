@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from forge_schema.job_filter import quoted
 from forge_schema.model.quantities import counted, names_text
 from forge_schema.model.results import SweepPoint
 from forge_schema.model.spec import MOST_PARALLEL
@@ -23,6 +22,7 @@ from forge_client.cli.show.plot import bars
 from forge_client.cli.show.submitted import ready, send
 from forge_client.connection import connect
 from forge_client.findings import all_points
+from forge_client.findings import sweeps as newest
 from forge_client.project.matrix import expanded, from_options, from_toml, sweep_name
 from forge_client.project.tasks import packing
 from forge_client.results.comparison import compare as compared
@@ -109,10 +109,8 @@ def list_sweeps(
 ) -> None:
     """List your newest sweeps and searches, or a team's, of the last 10,000 jobs in one."""
     settings = settings_of(context)
-    query = f"sweep:* team:{quoted(team)}" if team else "sweep:*"
     with connect(settings) as backend:
-        whose = owner or (None if team else settings.job_owner or backend.me().owner)
-        groups = backend.findings.run_groups(query, by="sweep", owner=whose)
+        groups = newest(backend, owner=owner, team=team, own=settings.job_owner)
     rows = [
         {
             "sweep": item.name,

@@ -134,6 +134,8 @@ def test_a_benchmark_is_a_sweep_that_is_compared(client: Client, rig: Rig, proje
     for loss in (1.0, 2.0):
         finish(rig, {"loss": loss})
     assert [job.result() for job in sweep.jobs()] == [{"loss": 1.0}, {"loss": 2.0}]
+    assert [(each.name, each.runs) for each in client.sweeps()] == [(sweep.name, 2)]
+    assert client.sweeps(owner="nobody") == client.sweeps(team="nobody") == []
     groups = client.sweep(sweep.name).compare(metric="loss")
     assert [(group.by, group.mean, group.ratio) for group in groups] == [
         ({"lr": 0.1}, 1.0, 1.0),
