@@ -292,6 +292,7 @@ class Administration:
         name: str,
         *,
         since: str | None = None,
+        until: str | None = None,
         by: Sequence[str] | str = (),
         count: int = 1000,
     ) -> Rows[dict[str, Any]]:
@@ -300,13 +301,15 @@ class Administration:
         Args:
             name: one of `reports()`.
             since: how far back: `7d`, `12h`, `2026-11-01`.
-            by: the columns to group by.
+            until: where it ends, in the same forms; that time, or day, is not part of it.
+            by: the columns to group by; where `day` is one, `month` is too.
             count: the most rows.
 
         Raises:
             ClientError: there is no such report, or it has no such column.
         """
-        return Rows(self.backend.report(name, since=since, by=several(by), count=count))
+        columns = several(by)
+        return Rows(self.backend.report(name, since=since, until=until, by=columns, count=count))
 
     def overview(self) -> Overview:
         """Return what `forge top` shows: the queue in numbers, and what runs."""

@@ -378,6 +378,7 @@ class AsyncClient:
         name: str,
         *,
         since: str | None = None,
+        until: str | None = None,
         by: Sequence[str] | str = (),
         count: int = 1000,
     ) -> Rows[dict[str, Any]]: ...

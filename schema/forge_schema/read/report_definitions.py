@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-TEAM = "team"
+TEAM, DAY, MONTH = "team", "day", "month"
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +12,7 @@ class Report:
 
     Attributes:
         about: a one-line description.
-        time: the column that `since` bounds: a time, or `day`, which counts whole days.
+        time: the column that `since` and `until` bound: a time, or `day`, which counts whole days.
         keys: the columns that rows may be grouped by.
         measures: the columns of a group, each an aggregate of the source's columns.
         source: the relation to group, if the view's rows cannot be summed.
@@ -34,8 +34,15 @@ class Report:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """What rows may be grouped by: the keys, and the team that the owner is in now."""
-        return (*self.keys, *([TEAM] if "owner" in self.keys else []))
+        """What rows may be grouped by: the keys, a day's month, and the team of an owner now."""
+        months = [MONTH] if DAY in self.keys else []
+        return (*self.keys, *months, *([TEAM] if "owner" in self.keys else []))
+
+    @property
+    def computed(self) -> Mapping[str, str]:
+        """The columns of groups that the source lacks."""
+        month = f"to_char({self.day}, 'YYYY-MM')"
+        return {DAY: self.day, MONTH: month, TEAM: "forge_team(owner)"}
 
 
 def day_of(column: str) -> str:

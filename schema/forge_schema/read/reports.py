@@ -1,6 +1,6 @@
-"""Read the reporting views: all rows, since a time, of one owner, or grouped."""
+"""Read the reporting views: all rows, of a span of time, of one owner, or grouped."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
@@ -9,7 +9,7 @@ from psycopg import sql
 from forge_schema.database.pool import Connection, Database, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import span
-from forge_schema.read.report_definitions import REPORTS, TEAM, Report
+from forge_schema.read.report_definitions import DAY, REPORTS, Report
 
 PAGE = 1000
 
@@ -27,7 +27,7 @@ class ReportColumnUnknown(ForgeError):
 
 
 class SinceInvalid(ForgeError):
-    """The start of a report is neither an age nor a time."""
+    """The start or the end of a report is neither an age nor a time."""
 
     code = "since_invalid"
 
@@ -75,6 +75,7 @@ class Reports:
         name: str,
         *,
         since: str | None = None,
+        until: str | None = None,
         by: Sequence[str] = (),
         scope: list[str] | None = None,
         count: int = PAGE,
@@ -84,6 +85,7 @@ class Reports:
         Args:
             name: the report.
             since: how far back: an age such as `7d`, or a time. Days count as a whole.
+            until: where it ends, in the same forms; that time, or day, is not part of it.
             by: the columns to group by; `REPORTS` has the measures of a group.
             scope: only these owners' rows, if the report has owners.
             count: maximum number of rows.
@@ -91,21 +93,26 @@ class Reports:
         Raises:
             ReportUnknown: there is no such report.
             ReportColumnUnknown: it cannot be grouped by this column, or has no time or owner.
-            SinceInvalid: `since` is neither an age nor a time.
+            SinceInvalid: `since` or `until` is neither an age nor a time.
         """
         chosen = report(name)
-        _check(name, chosen, by, since, scope)
+        both = {"since": since, "until": until}
+        given = {bound: text for bound, text in both.items() if text is not None}
+        _check(name, chosen, by, given, scope)
         with self._database.reporting() as connection:
             bounds: dict[str, object] = {"scope": scope, "count": count}
-            if since is not None:
-                bounds["since"] = _since(connection, since, chosen)
+            bounds |= {bound: _bound(connection, text, chosen) for bound, text in given.items()}
             # Not prepared, so that the planner sees the bounds.
             cursor = connection.execute(_query(name, chosen, by, bounds), bounds, prepare=False)
             return cursor.fetchall()
 
 
 def _check(
-    name: str, chosen: Report, by: Sequence[str], since: str | None, scope: list[str] | None
+    name: str,
+    chosen: Report,
+    by: Sequence[str],
+    given: Mapping[str, str],
+    scope: list[str] | None,
 ) -> None:
     for column in by:
         if column not in chosen.groups:
@@ -113,26 +120,28 @@ def _check(
                 f"the report {name} cannot be grouped by {column!r}",
                 hint=f"group by one or more of {', '.join(chosen.groups)}",
             )
-    if since is not None and chosen.time is None:
+    if given and chosen.time is None:
         raise ReportColumnUnknown(
-            f"the report {name} shows the current state", hint="leave out `since`"
+            f"the report {name} shows the current state",
+            hint=f"leave out `{'` and `'.join(given)}`",
         )
     if scope is not None and not chosen.owned:
         raise ReportColumnUnknown(f"the report {name} is not divided by owner")
 
 
-def _since(connection: Connection, since: str, chosen: Report) -> object:
+def _bound(connection: Connection, text: str, chosen: Report) -> object:
     (now,) = connection.execute("SELECT forge_now() AS now", prepare=False).fetchall()
-    began: datetime = moment(since, now["now"])
-    return began.astimezone(UTC).date() if chosen.time == "day" else began
+    when: datetime = moment(text, now["now"])
+    return when.astimezone(UTC).date() if chosen.time == DAY else when
 
 
 def _query(name: str, chosen: Report, by: Sequence[str], bounds: dict[str, object]) -> sql.Composed:
     wanted: list[sql.Composable] = []
     if bounds["scope"] is not None:
         wanted.append(sql.SQL("owner = ANY(%(scope)s)"))
-    if "since" in bounds:
-        wanted.append(sql.SQL("{} >= %(since)s").format(sql.Identifier(chosen.time or "")))
+    for bound, compared in (("since", "{} >= %(since)s"), ("until", "{} < %(until)s")):
+        if bound in bounds:
+            wanted.append(sql.SQL(compared).format(sql.Identifier(chosen.time or "")))
     where = sql.SQL(" WHERE ") + sql.SQL(" AND ").join(wanted) if wanted else sql.SQL("")
     whole = _whole(name, chosen, bounded="since" in bounds)
     select, rest = _grouped(name, chosen, by) if by else whole
@@ -142,14 +151,13 @@ def _query(name: str, chosen: Report, by: Sequence[str], bounds: dict[str, objec
 def _whole(name: str, chosen: Report, *, bounded: bool) -> tuple[sql.Composable, sql.Composable]:
     order = chosen.time if bounded else chosen.order or chosen.time
     # Of one day, the newest job first.
-    ties = ", job_id DESC" if order == "day" and "job_id" in chosen.keys else ""
+    ties = ", job_id DESC" if order == DAY and "job_id" in chosen.keys else ""
     ordered = sql.SQL(f" ORDER BY {order} DESC{ties}" if order else "")
     return sql.SQL("SELECT * FROM {}").format(sql.Identifier(name)), ordered
 
 
 def _grouped(name: str, chosen: Report, by: Sequence[str]) -> tuple[sql.Composable, sql.Composable]:
-    computed = {"day": chosen.day, TEAM: "forge_team(owner)"}
-    keys = [computed.get(column, column) for column in by]
+    keys = [chosen.computed.get(column, column) for column in by]
     shown = [f"{key} AS {column}" for key, column in zip(keys, by, strict=True)]
     shown += [f"{made} AS {column}" for column, made in chosen.measures.items()]
     places = ", ".join(str(place) for place in range(1, len(by) + 1))

@@ -468,11 +468,12 @@ class Service(LogPlaces, ManyJobs, Scheduling):
         *,
         count: Annotated[int, Field(ge=1, le=10_000)] = PAGE,
         since: Annotated[Word, Field(examples=["7d", "2026-11-01"])] | None = None,
+        until: Annotated[Word, Field(examples=["1d", "2026-12-01"])] | None = None,
         by: Columns = (),
     ) -> list[dict[str, Any]]:
         """Return the rows of a report, since an age or a time, or of its groups by columns.
 
-        Non-admins see only their own.
+        They end before `until`. Non-admins see only their own.
         """
         from forge_schema.compatibility import FORMER_REPORTS
         from forge_schema.read import reports
@@ -481,7 +482,7 @@ class Service(LogPlaces, ManyJobs, Scheduling):
         if not reports.report(name).owned and not self.caller.everyone:
             raise Forbidden(f"the report {name} covers all owners; only who sees all may read it")
         return reports.Reports(self._database).rows(
-            name, since=since, by=by, scope=self.caller.scope, count=count
+            name, since=since, until=until, by=by, scope=self.caller.scope, count=count
         )
 
     @property

@@ -113,6 +113,10 @@ def test_groups_are_summed_anew_by_whichever_columns(
         for by in combinations(REPORTS[name].keys, count):
             wanted = grouped(pieces, by, made)
             same(reports.rows(name, by=by, count=ALL), wanted, by)
+    if "day" in REPORTS[name].keys:
+        months = [{**piece, "month": f"{piece['day']:%Y-%m}"} for piece in pieces]
+        wanted = grouped(months, ["month"], made)
+        same(reports.rows(name, by=["month"], count=ALL), wanted, ["month"])
 
 
 @pytest.mark.parametrize("name", TIMED)
@@ -126,6 +130,8 @@ def test_since_leaves_out_what_was_before(filled: Rig, reports: Reports, name: s
     alike(found, wanted)
     alike(reports.rows(name, since=began.isoformat(), count=ALL), wanted)
     assert [row[time] for row in found] == sorted((row[time] for row in found), reverse=True)
+    alike(reports.rows(name, until="1d", count=ALL), [row for row in rows if row[time] < bound])
+    assert reports.rows(name, since="1d", until="1d") == []
 
 
 @pytest.mark.parametrize("name", OWNED)
@@ -178,7 +184,7 @@ def test_what_cannot_be_answered_is_refused(reports: Reports) -> None:
     with pytest.raises(ReportColumnUnknown):
         reports.rows("cost", by=["owner; DROP TABLE job"])
     with pytest.raises(ReportColumnUnknown, match="shows the current state"):
-        reports.rows("queue_demand", since="7d")
+        reports.rows("queue_demand", until="7d")
     with pytest.raises(ReportColumnUnknown, match="by owner"):
         reports.rows("audit", scope=["bob"])
 

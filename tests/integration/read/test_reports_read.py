@@ -155,6 +155,7 @@ def test_the_command_writes_parquet_into_a_pipe_and_to_no_terminal(
         (["nothing"], 3, "no report 'nothing'"),
         (["cost", "--by", "owner,price"], 2, "group by one or more of owner, queue, job_id"),
         (["cost", "--since", "lately"], 2, "2026-11-01"),
+        (["cost", "--until", "lately"], 2, "2026-11-01"),
         (["queue_demand", "--since", "7d"], 2, "shows the current state"),
     ],
 )
@@ -192,7 +193,8 @@ def test_http_refuses_what_it_cannot_answer(shared_api: Api) -> None:
         ("by=job_id;DROP", "report_column_unknown"),
         ("since=soon", "since_invalid"),
         ("count=0", "invalid"),
-        ("until=7d", "invalid"),
+        ("until=soon", "since_invalid"),
+        ("till=7d", "invalid"),
     ):
         answer = admin.call("GET", f"/api/v1/reports/cost?{query}")
         assert (answer.status_code, answer.json()["code"]) == (422, code)

@@ -53,8 +53,12 @@ def show(
             help="How far back: 7d, 12h, 2026-11-01, all; default: 7d where it is summed up.",
         ),
     ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", help="Where it ends, in the same forms; not a part of it."),
+    ] = None,
     by: Annotated[
-        list[str] | None, typer.Option("--by", help="Columns to group by: owner,queue.")
+        list[str] | None, typer.Option("--by", help="Columns to group by: owner,month.")
     ] = None,
     count: Annotated[
         int | None,
@@ -75,4 +79,4 @@ def show(
         if name is None:
             list_names(backend, form)
         else:
-            show_report(backend, name, ReportPart(since, by, count), form)
+            show_report(backend, name, ReportPart(since, until, by, count), form)

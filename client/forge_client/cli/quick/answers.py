@@ -127,10 +127,11 @@ def report(given: Given) -> None:
     )
 
     form = given.pop("form", None) or os.environ.get("FORGE_OUTPUT") or ReportFormat.TABLE
-    _only(given, "name", "since", "by", "count")
+    _only(given, "name", "since", "until", "by", "count")
     if "name" not in given or form not in {*ReportFormat} - {ReportFormat.PARQUET}:
         raise Declined
-    part = ReportPart(given.get("since"), given.get("by"), whole_number(given.get("count"), 1))
+    most = whole_number(given.get("count"), 1)
+    part = ReportPart(given.get("since"), given.get("until"), given.get("by"), most)
     with backend() as asked:
         show_report(asked, given["name"], part, ReportFormat(form))
 

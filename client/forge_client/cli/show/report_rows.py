@@ -36,9 +36,10 @@ class ReportFormat(StrEnum):
 
 
 class ReportPart(NamedTuple):
-    """A part of a report: how far back, grouped by what, how many rows; None is the default."""
+    """A part of a report: its span, grouped by what, how many rows; None is the default."""
 
     since: str | None = None
+    until: str | None = None
     by: Sequence[str] | None = None
     most: int | None = None
 
@@ -53,12 +54,14 @@ def show_report(backend: "Backend", name: str, part: ReportPart, form: ReportFor
     """Print the rows of a report, and say which are not among them."""
     on_screen = form is ReportFormat.TABLE and sys.stdout.isatty()
     most = part.most or (ON_SCREEN if on_screen else MOST)
-    bound = _bound(name, part.since, grouped=bool(part.by))
-    rows = backend.report(name, since=bound, by=_columns(part.by), count=most)
+    bound = _bound(name, part)
+    columns = _columns(part.by)
+    rows = backend.report(name, since=bound, until=part.until, by=columns, count=most)
     _show(rows, form)
     all_of_it = "; --since all shows the whole history" if bound and part.since is None else ""
     if not rows:
-        narration.say("no rows" + (f" since {bound}" if bound else "") + all_of_it)
+        ends = f" until {part.until}" if part.until else ""
+        narration.say("no rows" + (f" since {bound}" if bound else "") + ends + all_of_it)
         return
     if len(rows) == most:
         narration.say(f"there may be more than {counted(most, 'row')}; --count shows more")
@@ -68,13 +71,13 @@ def show_report(backend: "Backend", name: str, part: ReportPart, form: ReportFor
         narration.say("none of these workers has a price: start them with --price-per-hour")
 
 
-def _bound(name: str, since: str | None, *, grouped: bool) -> str | None:
+def _bound(name: str, part: ReportPart) -> str | None:
     """Return how far back a report goes."""
-    if since is not None:
-        return None if since == ALL else since
-    return (
-        REPORT_SINCE if name in REPORTS_OF_DAYS or (grouped and name not in REPORTS_NOW) else None
-    )
+    if part.since is not None:
+        return None if part.since == ALL else part.since
+    # Nobody who names its end means the days before now.
+    summed = name in REPORTS_OF_DAYS or (part.by and name not in REPORTS_NOW)
+    return REPORT_SINCE if summed and part.until is None else None
 
 
 def _columns(by: Sequence[str] | None) -> list[str]:
