@@ -233,7 +233,7 @@ def test_a_benchmark_is_submitted_shown_compared_and_cancelled(
     found = forge("ps", "experiment:ben*", "-o", "json")
     assert {job["experiment"] for job in json.loads(found.stdout)} == {"bench"}
     compared = forge("sweep", "compare", answer["sweep"], "--metric", "ms", "--by", "batch")
-    assert "ms of each job; with --metric: seconds, gpu_seconds" in compared.stderr
+    assert "ms of each job. Other metrics: seconds, gpu_seconds" in compared.stderr
     assert "result.ms" not in compared.stderr
     titles = forge("sweep", "show", answer["sweep"]).stdout.split("\n")[0].split()
     assert titles == [
