@@ -6,6 +6,7 @@ composed from the codes and numbers beside them.
 
 from typing import TypeVar
 
+from forge_schema.explain.past import REPEATED
 from forge_schema.model.explanation import Chance, Explanation, Limit, Outlook, Remedy, WorkerChance
 
 from forge_functions.dashboard import words
@@ -17,9 +18,12 @@ P = TypeVar("P", Limit, Remedy, WorkerChance)
 
 
 def in_words(explanation: Explanation) -> Explanation:
-    """Return an explanation of a waiting job with sentences in the reader's language."""
+    """Return an explanation of a job that waits or failed, in the reader's language."""
     if words.reader().language == "en":
         return explanation
+    if explanation.end:
+        remedies = [_worded(remedy, t(remedy.text)) for remedy in explanation.remedies]
+        return explanation.model_copy(update={"text": _failed(explanation), "remedies": remedies})
     limits = [_worded(limit, _limit(limit, explanation)) for limit in explanation.limits]
     basis = {"basis": t("from jobs that ended recently")}
     changed = {
@@ -39,6 +43,19 @@ def in_words(explanation: Explanation) -> Explanation:
 
 def _worded(part: P, text: str) -> P:
     return part.model_copy(update={"text": text})
+
+
+def _failed(explanation: Explanation) -> str:
+    text = n(
+        "it failed after {count} attempt", "it failed after {count} attempts", explanation.attempt
+    )
+    over = next((one for one in explanation.budgets if one.used > one.granted), None)
+    if over is not None:
+        numbers = {"used": over.used, "limit": over.granted}
+        return f"{text}; {t('no attempt is left: used {used}, allowed {limit}', **numbers)}"
+    if explanation.end and explanation.end.reason in REPEATED:
+        return f"{text}; {t('not retried, because it would fail the same way again')}"
+    return text
 
 
 def _outlook(explanation: Explanation, limits: list[Limit]) -> str:

@@ -16,6 +16,8 @@ NONE = "\u2013"
 # A row may be slightly newer than the time from which its page computes ages.
 JUST_S = 5
 MINUS = "\u2212"
+# Characters of a detail in a list.
+SUMMARY = 100
 DURATIONS = {"d": "{n} d", "h": "{n} h", "min": "{n} min", "s": "{n} s"}
 
 
@@ -135,6 +137,21 @@ def brief(value: object) -> Markup | str:
     return cell(value)
 
 
+def found(value: object) -> str:
+    """Format a value of a result without values of its own, as `forge result` prints it."""
+    if value is None:
+        return NONE
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def summary(detail: str | None) -> str:
+    """Return the first line of a detail, cut; the last lines of the output follow it."""
+    line = (detail or "").split("\n", 1)[0]
+    return line if len(line) <= SUMMARY else f"{line[: SUMMARY - 1]}…"
+
+
 def reason(name: str) -> str:
     """Format the reason for an end."""
     return t(reason_in_words(name))
@@ -161,6 +178,8 @@ FILTERS = {
     "moment": moment,
     "roughly": roughly,
     "exact": exact,
+    "found": found,
+    "summary": summary,
     "word": in_words,
     "reason": reason,
 }

@@ -26,6 +26,7 @@ BUDGETS = (Budget.FAILURES, Budget.LOSSES, Budget.PREEMPTIONS)
 # Of a bundle or a saved image, in a worker's words.
 DAMAGED = "the store's copy of "
 UPLOADED_ANEW = "submit it again, which replaces the stored copy"
+RETRY_IT, READ_OUTPUT = "retry it", "look at its last output"
 # What to do besides retrying.
 ADVICE = {
     Reason.OOM: "request more memory with --memory",
@@ -153,13 +154,13 @@ def remedies(status: Row) -> list[Remedy]:
     advised = []
     if retryable(status):
         command = f"forge retry {status['job_id']}"
-        advised.append(Remedy(code="retry", text="retry it", command=command))
+        advised.append(Remedy(code="retry", text=RETRY_IT, command=command))
         damaged = DAMAGED in (status["detail"] or "")
         if advice := UPLOADED_ANEW if damaged else ADVICE.get(Reason(status["reason"])):
             advised.insert(0, Remedy(code=status["reason"], text=advice))
         if status["reason"] in FAULTS_OF_ITS_OWN:
             last = f"forge logs {status['job_id']} --tail 20"
-            advised.insert(0, Remedy(code="logs", text="look at its last output", command=last))
+            advised.insert(0, Remedy(code="logs", text=READ_OUTPUT, command=last))
     return advised
 
 

@@ -229,6 +229,19 @@ def test_a_job_is_told_from_its_wait_to_its_files(api: Api, ann: Guest) -> None:
     assert ann.http.get(f"/jobs/{cpu}/artifact?path=other").status_code == 404
 
 
+def test_the_result_of_a_job_is_shown_with_the_values_in_its_values(api: Api, ann: Guest) -> None:
+    job = api.rig.submit(owner="ann")
+    grant = api.rig.worker().claim_one()
+    found = {"accuracy": 0.5, "top": [1, 2.5, "c"], "by class": {EVIL: True}}
+    api.rig.records.add_result(grant.fence, found)
+    assert 'id="result"' not in ann.page(f"/jobs/{job}")
+    api.rig.finish(grant)
+    shown = re.sub(r"(?<=>)\s+|\s+(?=[<,])", "", ann.page(f"/jobs/{job}"))
+    assert "accuracy</dt><dd>0.5</dd>" in shown
+    assert "top</dt><dd>1, 2.5, c</dd>" in shown
+    assert f"{html.escape(EVIL)}</dt><dd>true</dd>" in shown
+
+
 def test_a_job_on_several_machines_shows_its_ranks_in_order(api: Api, ann: Guest) -> None:
     run = running(api.rig, same="zone", labels={"zone": "eu"}, max_failures=1, backoff_s=0)
     path = f"/jobs/{run.job_id}"
@@ -323,11 +336,17 @@ def test_acts_on_one_job_lead_back_to_it(api: Api, ann: Guest) -> None:
     assert rig.actions(job).count("asked to preempt") == 1
     rig.queue.report(grant.fence, Phase.RUNNING, replaced_by=uuid4())
     assert "was replaced; the job ran on</th>" in ann.page(f"/jobs/{job}")
-    rig.finish(grant, Reason.EXIT_CODE, exit_code=139)
+    rig.finish(grant, Reason.EXIT_CODE, exit_code=139, detail="ValueError: 3\nIn <module>")
     failed = ann.page(f"/jobs/{job}")
-    assert failed.count("exit code 139") == 2
+    assert failed.count("exit code 139") == 3
+    assert "no retries were allowed (1 failed attempt)" in failed
+    assert f"look at its last output <code>forge logs {job} --tail 20</code>" in failed
     assert "exit_code" not in failed
-    assert ">exit code 139<" in ann.page("/jobs?part=rows")
+    listed = ann.page("/jobs?part=rows")
+    assert ">exit code 139<" in listed
+    assert ">ValueError: 3<" in listed
+    hindi = ann.http.get(f"/jobs/{job}", headers={"Accept-Language": "hi"}).text
+    assert "कोई प्रयास शेष नहीं: उपयोग 1, अनुमति 0" in hindi
     assert "None. Files that a job writes to $FORGE_OUTPUT_DIR" in failed
     assert ann.act(f"/jobs/{job}/retry").status_code == 303
     assert rig.state(job) is State.READY

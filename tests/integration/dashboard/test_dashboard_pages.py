@@ -227,10 +227,12 @@ def test_the_overview_begins_with_a_first_job_and_then_names_failures(api: Api) 
     assert api.rig.count("job") == 1
     assert "Run a first job" not in root.page("/")
     assert "Run a first job" in bob.page("/")
-    api.rig.finish(api.rig.worker().claim_one(), Reason.TIMEOUT)
+    api.rig.finish(api.rig.worker().claim_one(), Reason.TIMEOUT, detail="after 1 h")
     failed = root.page("/").partition("Failed in the last day")[2]
     assert f'<a href="/jobs/{job}">sample</a>' in failed
     assert "over its time limit" in failed
+    assert ">after 1 h<" in failed
+    assert "none of these workers has a price" in root.page("/reports/cost")
     assert root.http.get(f"/find?q={job}").headers["location"] == f"/jobs/{job}"
     assert root.http.get("/find?q=sam*").headers["location"] == "/jobs?q=sam%2A"
     for guest in (root, bob):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from forge_client.cli.show import output
 from forge_client.cli.show.output import Format
+from forge_client.cli.show.standing import why_in_a_list
 from forge_client.cli.show.waiting import exit_code, wait_for
 from forge_client.errors import MEANINGS, ExitCode
 from forge_client.results.endings import TWICE, ending
@@ -175,6 +176,12 @@ def test_an_end_is_one_sentence(
     status = job(state=state, reason=reason, exit_code=code, detail=detail)
     assert ending(status).startswith("job 1 'x' ")
     assert ending(status).endswith(says)
+
+
+def test_a_list_says_why_in_the_first_words() -> None:
+    failed = job(state="failed", reason="exit_code", exit_code=1, detail="ValueError: 3\nmore")
+    assert why_in_a_list(failed) == "exit code 1: ValueError: 3"
+    assert not why_in_a_list(job(state="cancelled", reason="cancelled", detail="on request"))
 
 
 def _writes(backend: FakeBackend, at: dict[int, tuple[bytes, int]]) -> None:

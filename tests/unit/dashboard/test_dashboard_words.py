@@ -13,6 +13,7 @@ import polib
 import pytest
 from forge_functions.dashboard import words
 from forge_functions.dashboard.page import MARKS, THEMES, environment
+from forge_schema.explain.past import ADVICE, READ_OUTPUT, RETRY_IT, UPLOADED_ANEW
 from forge_schema.model.notifications import DeliveryState, NotificationKind, Occasion
 from forge_schema.model.states import (
     Phase,
@@ -102,7 +103,10 @@ def protocol() -> set[str]:
     abouts = {report.about for report in REPORTS.values()}
     reasons = {reason_in_words(reason) for reason in Reason}
     events = {event.replace("_", " ") for event in (*Occasion, "test")}
-    return enums | events | reasons | abouts | set(MARKS) | set(THEMES) | set(SAID.values())
+    advice = {*ADVICE.values(), READ_OUTPUT, RETRY_IT, UPLOADED_ANEW}
+    return (
+        enums | events | reasons | abouts | advice | set(MARKS) | set(THEMES) | set(SAID.values())
+    )
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

@@ -110,7 +110,9 @@ class UsageMeter:
         values: dict[str, Any] = {"gpus": gpus} if gpus else {}
         if self._use is not None:
             values["cpu_seconds"] = round(self._use.cpu_seconds, 3)
-            values["memory_mb"] = round(self._use.memory_mb)
+            # What has ended has no memory, which would be drawn as a fall to nothing.
+            if self._use.memory_mb:
+                values["memory_mb"] = round(self._use.memory_mb)
         return values
 
     def kept(self) -> dict[str, Any]:

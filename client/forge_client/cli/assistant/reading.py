@@ -12,7 +12,7 @@ from forge_schema.model.spec import KEYS
 from pydantic import BeforeValidator
 
 from forge_client.cli.assistant.log_page import page, plain
-from forge_client.cli.show.standing import metrics_text, progress, why
+from forge_client.cli.show.standing import metrics_text, progress, why_in_a_list
 from forge_client.errors import ClientError
 from forge_client.results.endings import first_line
 from forge_client.results.log_reader import LogPart
@@ -227,7 +227,7 @@ def _shown(job: Job) -> str:
 
 def _job_line(job: JobStatus) -> str:
     where = f"on {', '.join(job.workers[:3])}" if job.workers else ""
-    words = (str(job.job_id), job.name, job.state, progress(job), why(job), where)
+    words = (str(job.job_id), job.name, job.state, progress(job), why_in_a_list(job), where)
     return " ".join(word for word in words if word)
 
 

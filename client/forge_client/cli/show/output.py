@@ -137,11 +137,11 @@ def inline(value: object) -> str:
             return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def brief(value: object) -> str:
+def brief(value: object, most: int = LONGEST) -> str:
     """Return a value on one line; on a terminal only its beginning, if it is long."""
     text = " ".join(inline(value).split())
-    fits = len(text) <= LONGEST or not sys.stdout.isatty()
-    return text if fits else f"{text[: LONGEST - 1]}…"
+    fits = len(text) <= most or not sys.stdout.isatty()
+    return text if fits else f"{text[: most - 1]}…"
 
 
 def plain(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type

@@ -17,8 +17,8 @@ from forge_schema.model.quantities import (
 )
 from forge_schema.model.states import reason_in_words
 
-from forge_client.cli.show.output import Column, ago
-from forge_client.results.endings import waiting_for
+from forge_client.cli.show.output import Column, ago, brief
+from forge_client.results.endings import first_line, waiting_for
 
 if TYPE_CHECKING:
     from forge_schema.model.fields import NotFinite
@@ -46,6 +46,13 @@ def why(job: JobStatus) -> str:
         return exit_in_words(job.exit_code)
     words = reason_in_words(job.reason)
     return f"{words} ({job.exit_code})" if job.exit_code else words
+
+
+def why_in_a_list(job: JobStatus) -> str:
+    """Return the reason for a job's state, and if it failed the first words of what it said."""
+    reason = why(job)
+    detail = first_line(job.detail) if reason else ""
+    return brief(": ".join(filter(None, [reason, detail])), MOST_WHY)
 
 
 def workers(job: JobStatus) -> str | None:
@@ -101,7 +108,7 @@ def environment_text(spec: Mapping[str, Any]) -> str:
     return f"{environment['source']}{lock}{python}"
 
 
-MOST_METRICS = 2
+MOST_METRICS, MOST_WHY = 2, 40
 NO_JOBS = "no jobs yet; `forge submit . -- python train.py` submits one"
 COLUMNS: list[Column] = [
     ("ID", lambda j: j.job_id),
@@ -112,7 +119,7 @@ COLUMNS: list[Column] = [
     ("LAST", lambda j: metrics_text(j.metrics, MOST_METRICS)),
     ("ATTEMPT", lambda j: j.attempt or ""),
     ("WORKER", workers),
-    ("WHY", lambda j: why(j) or "no worker can run it" * j.unservable),
+    ("WHY", lambda j: why_in_a_list(j) or "no worker can run it" * j.unservable),
     ("QUEUE", lambda j: j.queue),
     ("OWNER", lambda j: j.owner),
     ("SUBMITTED", lambda j: ago(j.submitted_at)),

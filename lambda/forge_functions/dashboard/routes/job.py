@@ -95,6 +95,13 @@ class JobPageData:
         return min(rows, key=lambda row: telling(row["key"]), default=None)
 
     @property
+    def result(self) -> dict[str, Any] | None:
+        """What it found, of rank 0; None if it reported nothing."""
+        if not self.job.state.terminal:
+            return None
+        return self.shared.service(self.who).findings.result(self.job.job_id).values
+
+    @property
     def lines(self) -> list[TimelineRow]:
         """The attempts as bars."""
         return timeline(self.job, self.runs, self.who.now)
@@ -142,8 +149,13 @@ class JobPageData:
         return told(acts, names_of(self.shared.database, acts))
 
     @property
+    def end(self) -> Explanation | None:
+        """Why the job failed, and what to do about it; None if it did not."""
+        return self.why if self.job.state == "failed" else None
+
+    @property
     def why(self) -> Explanation:
-        """Why the job waits."""
+        """Why the job waits, or how it ended."""
         return in_words(self.shared.service(self.who).explain(self.job.job_id, workers=WORKERS))
 
 

@@ -53,9 +53,11 @@ def _newest(shared: Services, who: Visitor, text: str = "") -> list[Row]:
 def _chart(now: Overview) -> dict[str, object]:
     minutes = now.throughput
     failed = [minute.failed for minute in minutes]
-    # The bars of the failures are drawn over these.
-    ended = [m.succeeded + bad for m, bad in zip(minutes, failed, strict=True)]
+    # The bars of the next ones are drawn over each.
+    ended = [m.succeeded + m.failed for m in minutes]
+    all_of_them = [m.succeeded + m.failed + m.cancelled for m in minutes]
     series = [
+        {"label": t("Cancelled"), "values": all_of_them, "tone": "--line-2"},
         {"label": t("Succeeded"), "values": ended, "tone": "--chart-3"},
         {"label": t("Failed"), "values": failed, "tone": "--bad"},
     ]

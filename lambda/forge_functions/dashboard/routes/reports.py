@@ -77,6 +77,11 @@ class Sheet:
         return not self.whole or len(self.found) > len(self.rows)
 
     @property
+    def priced(self) -> bool:
+        """Whether anything has a cost."""
+        return any(row.get("cost") for row in self.found)
+
+    @property
     def columns(self) -> list[str]:
         """The names of the columns."""
         return list(self.found[0]) if self.found else []
