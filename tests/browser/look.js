@@ -77,6 +77,8 @@
 
   // Width.
   const root = document.documentElement;
+  all(".top a, .top input, .top summary").filter(seen).filter((el) => el.getBoundingClientRect().right > root.clientWidth + 1)
+    .forEach((el) => wrong.push(`out of the window: ${named(el)}`));
   if (root.scrollWidth > root.clientWidth) {
     const wide = all("body *").filter((el) => seen(el) && el.getBoundingClientRect().right > root.clientWidth + 1 && !el.closest(".table-box, pre, .tabs, nav, [data-scrolls]"));
     wrong.push(`scrolls sideways by ${root.scrollWidth - root.clientWidth} px: ${wide.slice(0, 3).map(named).join("; ")}`);
