@@ -232,13 +232,21 @@ def test_a_job_is_told_from_its_wait_to_its_files(api: Api, ann: Guest) -> None:
 def test_the_result_of_a_job_is_shown_with_the_values_in_its_values(api: Api, ann: Guest) -> None:
     job = api.rig.submit(owner="ann")
     grant = api.rig.worker().claim_one()
-    found = {"accuracy": 0.5, "top": [1, 2.5, "c"], "by class": {EVIL: True}}
+    found = {
+        "accuracy": 0.5,
+        "top": [1, 2.5, "c"],
+        "by class": {EVIL: True},
+        "none": {},
+        "grid": [[1, 2], [3]],
+    }
     api.rig.records.add_result(grant.fence, found)
     assert 'id="result"' not in ann.page(f"/jobs/{job}")
     api.rig.finish(grant)
     shown = re.sub(r"(?<=>)\s+|\s+(?=[<,])", "", ann.page(f"/jobs/{job}"))
     assert "accuracy</dt><dd>0.5</dd>" in shown
     assert "top</dt><dd>1, 2.5, c</dd>" in shown
+    assert "grid</dt><dd>[1, 2], [3]</dd>" in shown
+    assert "none</dt><dd>{}</dd>" in shown
     assert f"{html.escape(EVIL)}</dt><dd>true</dd>" in shown
 
 
