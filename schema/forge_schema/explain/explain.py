@@ -34,13 +34,8 @@ from forge_schema.trail import job_displacing
 REPEATS = 2
 # Limits that are times: the job's outlook is `scheduled` instead of `held`.
 TIMES = {"backing_off", "delayed", "due"}
-AWAY = {
-    Chance.CONSTRAINED,
-    Chance.DRAINING,
-    Chance.STOPPING,
-    Chance.OFFLINE,
-    Chance.NEVER_CAME,
-}
+# Of one that never connected, nobody knows whether it could run the job.
+AWAY = {Chance.CONSTRAINED, Chance.DRAINING, Chance.STOPPING, Chance.OFFLINE}
 
 
 def displacement(database: Database, status: Row) -> Iterator[str]:
@@ -226,7 +221,8 @@ def _nobody(chances: FleetChances) -> str:
     for asked in asked_of_first:
         if asked.name.startswith(LABEL) and all(asked.name in names for names in lacking):
             return f"no online worker has {wish(asked)}"
-    return "no worker can run it"
+    unknown = any(chance.chance is Chance.NEVER_CAME for chance in chances.chances)
+    return "no worker is known that can run it" if unknown else "no worker can run it"
 
 
 def _too_dear(chances: FleetChances) -> str:

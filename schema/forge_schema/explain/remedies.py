@@ -166,7 +166,8 @@ def back(candidate: Candidate, chance: WorkerChance) -> Remedy:
         case Chance.CONSTRAINED:
             return _worker("relieve", f"check {name}, which {chance.text}", name)
         case Chance.NEVER_CAME:
-            return _worker("start_worker", f"start the worker {name}: it never connected", name)
+            text = f"start the worker {name}, which never connected: what it has shows then"
+            return _worker("start_worker", text, name)
         case _:
             return _worker("start_worker", f"start the worker {name} again", name)
 
