@@ -86,6 +86,7 @@ EXIT_CODES = {
     "input_unknown": ExitCode.NOT_FOUND,
     "job_unknown": ExitCode.NOT_FOUND,
     "key_not_found": ExitCode.NOT_FOUND,
+    "owner_not_in_team": ExitCode.NOT_FOUND,
     "not_invited": ExitCode.DENIED,
     "team_not_found": ExitCode.NOT_FOUND,
     "no_result": ExitCode.NOT_FOUND,

@@ -142,7 +142,14 @@ INVITATION_LASTS = timedelta(days=7)
 
 
 def invite(admin: Admin, owner: str, role: Role, *, team: str | None, lasts: timedelta) -> Secret:
-    """Make an invitation for an owner, who joins the team and sees its jobs."""
+    """Make an invitation for an owner, who joins the team and sees its jobs.
+
+    Raises:
+        OwnerInvalid: nobody can be called so.
+    """
+    from forge_schema.access.owners import check_owner
+
+    check_owner(owner)
     if team:
         admin.change_team(team, TeamChanges(join=[owner]))
     sees = None if role is Role.ADMIN else team
@@ -192,6 +199,7 @@ class Admin(Verbs):
         Raises:
             TooManyKept: the owner has as many valid keys as anybody may.
             NoSuchTeam: there is no such team.
+            OwnerInvalid: nobody can be called so.
         """
         if (team is not None) + bool(everyone) + (Role(role) is Role.ADMIN) > 1:
             raise ForgeError(

@@ -54,6 +54,13 @@ def test_people_of_a_file_get_keys_of_their_own(api: Api, tmp_path: Path) -> Non
     found = {key["owner"]: key for key in keys}
     assert not any(key["invitation"] or key["expires_at"] for key in keys)
     assert (found["ann@lab"]["team"], found["ben"]["team"]) == ("nlp", None)
+    for words, code, said in (
+        (["invite", "bad/name", "--team", "nlp"], 2, "cannot be an owner's name"),
+        (["team", "leave", "nlp", "ann@lab", "zed"], 3, "zed is not in nlp"),
+        (["team", "leave", "nowhere", "zed"], 3, "no team 'nowhere'"),
+    ):
+        refused = forge(*words)
+        assert (refused.returncode, said in refused.stderr) == (code, True), refused.stderr
     assert api.rig.rows("SELECT owner FROM owner_quota WHERE team = 'nlp'") == [
         {"owner": "ann@lab"}
     ]

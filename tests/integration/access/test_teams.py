@@ -113,11 +113,13 @@ def test_who_leaves_sees_the_team_no_more_and_its_other_viewers_do(api: Api, roo
 
 def test_a_key_has_one_view_and_a_team_that_exists(root: Caller) -> None:
     def refused(**fields: object) -> tuple[int, str]:
-        answer = root.call("POST", "/api/v1/admin/keys", {"owner": "eva", **fields})
+        answer = root.call("POST", "/api/v1/admin/keys", {"owner": "eva"} | fields)
         return answer.status_code, answer.json()["code"]
 
     assert refused(role="viewer", team="nowhere") == (404, "team_not_found")
     assert refused(role="admin", team="nlp") == (422, "option_invalid")
+    for name in ("bad/name", "..", "@nlp"):
+        assert refused(role="viewer", owner=name) == (422, "option_invalid")
     assert refused(role="viewer", team="nlp", everyone=True) == (422, "option_invalid")
 
 

@@ -11,13 +11,19 @@ import structlog
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Grant
 from forge_schema.model.quantities import counted, size_text
-from forge_schema.model.spec import ENV_NAME, FOR_ALL, SECRET, owner_mark
+from forge_schema.model.spec import (
+    ENV_NAME,
+    FOR_ALL,
+    OF_TEAM,
+    SECRET,
+    has_folder,
+    is_folder_name,
+    owner_mark,
+)
 
 from forge_worker.attempt import LiveAttempt, Redactor
 from forge_worker.runners.runner import Runner, RunSpec
 
-# Before the name of a team whose folder it is; an owner's name that begins with it has no folder.
-OF_TEAM = "@"
 SHORTEST = 4  # shorter ones would be redacted inside ordinary words
 LARGEST_BYTES = 64 << 10  # within the kernel's limit for one variable
 # How many secrets a worker announces, and how many owners of one.
@@ -107,9 +113,9 @@ class SecretStore:
         if self._folder is None:
             return None
         # A name can be any text; one that is not a valid folder name has no folder.
-        own = [] if grant.owner.startswith(OF_TEAM) else [grant.owner]
+        own = [grant.owner] if has_folder(grant.owner) else []
         folders = [*own, *([OF_TEAM + grant.team] if grant.team else [])]
-        places = [self._folder / whose / name for whose in folders if _is_folder_name(whose)]
+        places = [self._folder / whose / name for whose in folders if is_folder_name(whose)]
         return next((path for path in (*places, self._folder / name) if path.is_file()), None)
 
     def _refused(self, name: str, why: str, hint: str) -> SecretUnusable:
@@ -135,10 +141,6 @@ def _mark(folder: str) -> str:
     if folder.startswith(OF_TEAM):
         return OF_TEAM + owner_mark(folder.removeprefix(OF_TEAM))
     return owner_mark(folder)
-
-
-def _is_folder_name(whose: str) -> bool:
-    return "/" not in whose and "\0" not in whose and whose not in {"", ".", ".."}
 
 
 class _Unfit(Exception):

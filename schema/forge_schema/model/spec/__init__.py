@@ -16,6 +16,7 @@ from forge_schema.model.spec.parts import (
     MOST_NODES,
     MOST_PARALLEL,
     NOT_SPOT,
+    OF_TEAM,
     PREFERS_SPOT,
     RUNS,
     RUNS_BUILDS,
@@ -30,6 +31,8 @@ from forge_schema.model.spec.parts import (
     Resources,
     Stall,
     Tuning,
+    has_folder,
+    is_folder_name,
     owner_mark,
 )
 from forge_schema.model.spec.sorted_json import sorted_json
@@ -50,6 +53,7 @@ __all__ = [
     "MOST_NODES",
     "MOST_PARALLEL",
     "NOT_SPOT",
+    "OF_TEAM",
     "PANELS",
     "PREFERS_SPOT",
     "RUNS",
@@ -70,6 +74,8 @@ __all__ = [
     "SourceText",
     "Stall",
     "Tuning",
+    "has_folder",
+    "is_folder_name",
     "option_of",
     "owner_mark",
     "sorted_json",

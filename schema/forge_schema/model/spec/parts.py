@@ -74,6 +74,16 @@ def _tag(text: str) -> str:
     return text
 
 
+def has_folder(owner: str) -> bool:
+    """Tell whether an owner's name can be that of the folder with the owner's secrets."""
+    return is_folder_name(owner) and not owner.startswith(OF_TEAM)
+
+
+def is_folder_name(name: str) -> bool:
+    """Tell whether a folder can have this name."""
+    return "/" not in name and "\0" not in name and name not in {"", ".", ".."}
+
+
 def _in_order(job_ids: list[int]) -> list[int]:
     return sorted(set(job_ids))
 
@@ -133,6 +143,8 @@ SPOT_WISHES: dict[str, dict[str, Any]] = {
 # Labels that name the secrets that a worker has, each for everybody or for some owners.
 SECRET = "forge.secret."  # noqa: S105 - the beginning of their names
 FOR_ALL = "*"
+# Before the name of a team whose folder of secrets it is.
+OF_TEAM = "@"
 RESERVED_ENV = re.compile(r"^(FORGE_|LD_|NVIDIA_)")
 
 # JSON schema: a checkpoint has both of these, or neither.
