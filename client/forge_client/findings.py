@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from forge_schema.job_filter import quoted
-
 if TYPE_CHECKING:
     from forge_schema.model.results import JobTest, MetricLine, RunGroups, SweepPoint
     from forge_schema.service.findings import Findings
@@ -56,6 +54,8 @@ def all_points(findings: Findings, name: str, *, owner: str | None = None) -> It
 
 def sweeps(backend: Backend, *, owner: str | None, team: str | None, own: str | None) -> RunGroups:
     """Return the newest sweeps of an owner or of a team; of neither, those of `own`, or yours."""
+    from forge_schema.job_filter import quoted  # noqa: PLC0415 - not for `forge show`
+
     query = f"sweep:* team:{quoted(team)}" if team else "sweep:*"
     whose = owner or (None if team else own or backend.me().owner)
     return backend.findings.run_groups(query, by="sweep", owner=whose)
