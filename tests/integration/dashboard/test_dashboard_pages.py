@@ -228,7 +228,11 @@ def test_the_overview_begins_with_a_first_job_and_then_names_failures(api: Api) 
     assert "Run a first job" not in root.page("/")
     assert "Run a first job" in bob.page("/")
     api.rig.finish(api.rig.worker().claim_one(), Reason.TIMEOUT, detail="after 1 h")
-    failed = root.page("/").partition("Failed in the last day")[2]
+    api.rig.queue.cancel(api.rig.submit())
+    overview, _, failed = root.page("/").partition("Failed in the last day")
+    (chart,) = re.findall(r"data-chart='([^']*)'", overview)
+    drawn = json.loads(html.unescape(chart))["series"]
+    assert [sum(one["values"]) for one in drawn] == [2, 1, 1]
     assert f'<a href="/jobs/{job}">sample</a>' in failed
     assert "over its time limit" in failed
     assert ">after 1 h<" in failed

@@ -55,3 +55,6 @@ def test_peaks_stay_and_a_later_agent_goes_on() -> None:
         "cpu_seconds": 4.5,
         "memory_mb": 10,
     }
+    # The last look is at a job that is gone.
+    meter.take({}, JobUse(5.0, 0.0, 120.4), 2)
+    assert "memory_mb" not in meter.values()
