@@ -53,7 +53,7 @@ def test_a_key_is_known_by_its_text_alone(rig: Rig, keys: Keys) -> None:
     key_id, text = keys.create("ann", Role.SUBMITTER, name="laptop")
     found = keys.check(key(text))
     row: dict[str, object] = {"id": key_id, "owner": "ann", "role": "submitter"}
-    assert found == {**row, "public_key": None, "others": []}
+    assert found == {**row, "public_key": None, "team": None, "others": []}
     assert keys.check(key(tokens.mint(TokenKind.KEY, key_id)[0])) is None
     assert keys.check(key(tokens.mint(TokenKind.KEY, "other")[0])) is None
     (listed,) = keys.listed()
