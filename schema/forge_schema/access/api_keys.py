@@ -6,7 +6,6 @@ from datetime import timedelta
 from psycopg.errors import ForeignKeyViolation
 
 from forge_schema.access import tokens
-from forge_schema.access.owners import check_owner
 from forge_schema.access.tokens import ParsedToken, TokenKind
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
@@ -61,9 +60,7 @@ class Keys:
 
         Raises:
             NoSuchTeam: there is no such team.
-            OwnerInvalid: nobody can be called so.
         """
-        check_owner(owner)
         key_id = secrets.token_hex(ID_BYTES)
         text, digest = tokens.mint(TokenKind.KEY, key_id)
         try:

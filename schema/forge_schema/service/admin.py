@@ -201,6 +201,9 @@ class Admin(Verbs):
             NoSuchTeam: there is no such team.
             OwnerInvalid: nobody can be called so.
         """
+        from forge_schema.access.owners import check_owner
+
+        check_owner(owner)
         if (team is not None) + bool(everyone) + (Role(role) is Role.ADMIN) > 1:
             raise ForgeError(
                 "a key sees the jobs of a team or of everyone; an admin's sees all anyway",
