@@ -164,9 +164,9 @@ class PlainVerbs(LogPlaces):
         return rows
 
     def report(
-        self, name: str, *, since: str | None, by: Sequence[str], count: int
+        self, name: str, *, since: str | None, until: str | None, by: Sequence[str], count: int
     ) -> list[dict[str, Any]]:
-        asked = {"since": since, "by": ",".join(by) or None, "count": count}
+        asked = {"since": since, "until": until, "by": ",".join(by) or None, "count": count}
         return report_rows(self._wire.json("GET", f"{REPORTS}/{quoted(name)}", asked)["items"])
 
     def has_bundle(self, bundle: Packed) -> bool:

@@ -3,13 +3,15 @@
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forge_client.cli.quick.arguments import Declined, whole_number
 from forge_client.cli.show import narration
 from forge_client.plain.place import OTHERS
 from forge_client.running import Running, all_running
-from forge_client.up.detached import UpOptions, await_up, detached
+
+if TYPE_CHECKING:
+    from forge_client.up.detached import UpOptions
 
 # These may contradict each other, and what they say is checked.
 PLACES = ("URL", "API_KEY", "API_KEY_FILE", *OTHERS)
@@ -35,12 +37,14 @@ def up(given: dict[str, Any]) -> None:
     begin(UpOptions(folder.absolute(), workers), detach=True)
 
 
-def begin(plan: UpOptions, *, detach: bool) -> None:
+def begin(plan: "UpOptions", *, detach: bool) -> None:
     """Run one until it is stopped, or return once it runs in the background.
 
     Raises:
         ClientError: one is already running there, or it does not start.
     """
+    from forge_client.up.detached import await_up, detached  # noqa: PLC0415 - with an extra
+
     narration.say(f"starting in {plan.dir}")
     if detach and (child := detached(plan)):
         _tell(await_up(plan, child))
