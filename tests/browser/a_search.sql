@@ -12,6 +12,8 @@ FROM (
     FROM outcome WHERE state = 'succeeded' AND started_at IS NOT NULL
     ORDER BY job_id DESC LIMIT 14
 ) AS outcome;
+-- Lists leave out what is archived.
+DELETE FROM annotation USING tried WHERE annotation.job_id = tried.job_id;
 DELETE FROM metric USING tried WHERE metric.job_id = tried.job_id;
 DELETE FROM result USING tried WHERE result.job_id = tried.job_id;
 DELETE FROM metric_span USING tried WHERE metric_span.job_id = tried.job_id;
