@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from math import isfinite
 
+from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import DAY, HOUR, MINUTE, duration_parts, size_text
 from forge_schema.model.states import in_words, reason_in_words
 from forge_schema.model.worker import speed_text
@@ -24,6 +25,11 @@ DURATIONS = {"d": "{n} d", "h": "{n} h", "min": "{n} min", "s": "{n} s"}
 def number(value: float | None, digits: int = 0) -> str:
     """Format a number with separated thousands."""
     return NONE if value is None else f"{value:,.{digits}f}"
+
+
+def fault_of(error: ForgeError) -> str:
+    """Format an error for the form that it came from: what is wrong, and what to do."""
+    return " ".join(filter(None, (error.message, error.hint)))
 
 
 def percent(value: float | None) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 from forge_schema.job_filter import parse
-from forge_schema.model.job import Acted, JobStatus
+from forge_schema.model.job import Acted, JobStatus, JobUnknown
 from forge_schema.model.quantities import counted, names_text
 from forge_schema.model.states import StateWord
 
@@ -128,7 +128,7 @@ def _tag_before_jobs(act: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        if act in {"tag", "untag"} and "no job" in error.message:
+        if act in {"tag", "untag"} and error.code == JobUnknown.code:
             error.hint = f"the tag comes first, then the jobs; {error.hint}"
         raise
 

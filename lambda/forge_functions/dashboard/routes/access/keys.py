@@ -11,6 +11,7 @@ from forge_schema.model.states import Role
 from forge_schema.service.admin import INVITATION_LASTS, invite
 from pydantic import BaseModel, Field
 
+from forge_functions.dashboard.formats import fault_of
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.routes.new_worker import EXPIRIES, Expiry
 from forge_functions.dashboard.visit.session import Visitor
@@ -50,19 +51,19 @@ def invite_people(
     admin, url = shared.service(who).admin, shared.url(str(request.base_url)).rstrip("/")
     lasts = form.expiry.lasts or INVITATION_LASTS
     lines: list[tuple[str, str]] = []
-    left = form.people.splitlines()
+    left = typed = form.people.splitlines()
     try:
         people = people_of(form.people)[:MOST_PEOPLE]
         if not people:
             return _shown(request, who, shared, form, fault=t("Name somebody."))
+        trust = fingerprint_of(shared.settings)
         for number, owner, team in people:
             made = invite(admin, owner, form.role, team=team, lasts=lasts)
-            lines.append((owner, invitation_line(url, made.text, fingerprint_of(shared.settings))))
-            left = form.people.splitlines()[number:]
+            lines.append((owner, invitation_line(url, made.text, trust)))
+            left = typed[number:]
     except ForgeError as error:
-        fault = " ".join(filter(None, (error.message, error.hint)))
         rest = form.model_copy(update={"people": "\n".join(left)})
-        return _shown(request, who, shared, rest, lines=lines, fault=fault)
+        return _shown(request, who, shared, rest, lines=lines, fault=fault_of(error))
     return _shown(request, who, shared, Invitations(), lines=lines)
 
 

@@ -21,13 +21,11 @@ def teams(request: Request, who: SeesPages, shared: Shared) -> Response:
 @router.get("/{name:path}")
 def team(request: Request, who: SeesPages, shared: Shared, name: Word) -> Response:
     """Show a team; one that the visitor does not see is not there."""
-    service = shared.service(who)
-    service.team(name)  # A refusal comes before anything of the page.
     return page(
         request,
         who,
         "team.html",
         name=name,
-        team=lambda: service.team(name),
+        team=shared.service(who).team(name),
         term=lambda key, value: f"{key}:{quoted(value)}",
     )

@@ -8,6 +8,7 @@ from forge_schema.model.fields import Text, Word
 from forge_schema.model.job import RegisteredInput
 from pydantic import BaseModel
 
+from forge_functions.dashboard.formats import fault_of
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SeesPages, SubmitsByPage
@@ -46,8 +47,7 @@ def add(
     try:
         shared.service(who).keep_input(name, source)
     except ForgeError as error:
-        fault = " ".join(filter(None, (error.message, error.hint)))
-        return _shown(request, who, shared, form, fault)
+        return _shown(request, who, shared, form, fault_of(error))
     return after(request, PAGE, t("The input is registered."))
 
 

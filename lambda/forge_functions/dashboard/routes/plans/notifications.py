@@ -15,6 +15,7 @@ from forge_schema.model.notifications import (
 )
 from pydantic import BaseModel
 
+from forge_functions.dashboard.formats import fault_of
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SeesPages, SubmitsByPage
@@ -61,8 +62,7 @@ def add(
     try:
         kept = own.keep(name, wanted, server=shared.url(str(request.base_url)))
     except ForgeError as error:
-        fault = " ".join(filter(None, (error.message, error.hint)))
-        return _shown(request, who, shared, form, fault=fault)
+        return _shown(request, who, shared, form, fault=fault_of(error))
     if kept.secret and form.kind is NotificationKind.WEBHOOK:
         fresh = NewNotification(events=list(TROUBLE))
         return _shown(request, who, shared, fresh, secret=kept.secret)
