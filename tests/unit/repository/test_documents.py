@@ -16,6 +16,8 @@ LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 STEP = re.compile(r"^## \d+\. \[[^]]*\]\(([^)]*)\): `?([\w. ]+)`?$", re.MULTILINE)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 WIDTH = 100
+# A row below an empty line, unless it is the head of a table.
+APART = re.compile(r"\n\n(\|.*)\n(?!\|[-| :]+\|\n)")
 # What somebody who reads all English pages has to read, but for those made from the code.
 MOST_WORDS = 72_000
 TRANSLATIONS = sorted((ROOT / "docs" / "hi").rglob("*.md"))
@@ -72,6 +74,12 @@ def test_lines_fit_on_a_screen(path: Path) -> None:
 def test_every_relative_link_of_a_document_resolves(path: Path) -> None:
     links = LINK.findall(_prose(path))
     assert [link for link in links if _leads_nowhere(path, *link)] == []
+
+
+@each_document
+def test_the_rows_of_a_table_follow_each_other(path: Path) -> None:
+    """Since rows after an empty line are shown as one paragraph full of bars."""
+    assert APART.findall(_prose(path)) == []
 
 
 def test_the_pages_are_no_longer_than_their_readers_have_time_for() -> None:
