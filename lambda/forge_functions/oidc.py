@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+import structlog
+from forge_schema.access.api_keys import UNSAID, Unsaid
 from forge_schema.model.states import Role
 
 from forge_functions.errors import Refused
@@ -16,15 +19,21 @@ LONGEST_OWNER, LONGEST_SUBJECT = 200, 255
 # Highest first: a token may name several roles.
 ROLES = (Role.ADMIN, Role.SUBMITTER, Role.VIEWER)
 
+log = structlog.get_logger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A caller's identity: owner and role, as its issuer said at a time in seconds, if known."""
+    """A caller's identity: owner and role, as its issuer said at a time in seconds, if known.
+
+    `team` is the one that the groups stand for, None if they stand for none.
+    """
 
     subject: str
     owner: str
     role: Role
     issued: float | None = None
+    team: str | Unsaid | None = UNSAID
 
     @property
     def actor(self) -> str:
@@ -75,7 +84,26 @@ class Issuer:
             error.actor = f"oidc:{subject}"
             raise
         issued = claims.get("iat")
-        return Person(subject, owner, role, issued if isinstance(issued, int | float) else None)
+        issued = issued if isinstance(issued, int | float) else None
+        return Person(subject, owner, role, issued, self._team(claims))
+
+    def _team(self, claims: dict[str, Any]) -> str | Unsaid | None:
+        """Return the team of the groups; `UNSAID` if the issuer did not say which they are.
+
+        Some leave the claim out where groups are too many or the client is another: that is no word
+        that the person is in none.
+        """
+        claim = _claim(claims, self._settings.oidc_team_claim)
+        groups = [claim] if isinstance(claim, str) else claim
+        teams = self._settings.oidc_teams
+        if not teams or not isinstance(groups, list):
+            return UNSAID
+        if groups and not any(isinstance(group, str) for group in groups):
+            return UNSAID
+        found = next((team for group, team in teams.items() if group in groups), None)
+        if found is None and (near := _spelled_otherwise(groups, teams)):
+            log.warning("group_spelled_otherwise", person=f"oidc:{claims['sub']}", **near)
+        return found
 
     def _role(self, claim: object) -> Role:
         words = claim if isinstance(claim, list) else [claim]
@@ -87,6 +115,15 @@ class Issuer:
                 f"the token's claim {self._settings.oidc_role_claim!r} names no role known here",
             )
         return next(role for role in ROLES if role in roles)
+
+
+def _spelled_otherwise(groups: list[Any], teams: Mapping[str, str]) -> dict[str, str]:
+    """Return a group, and the one in the settings that differs by its case or by slashes alone."""
+    known = {group.strip("/").casefold(): group for group in teams}
+    for group in groups:
+        if isinstance(group, str) and (setting := known.get(group.strip("/").casefold())):
+            return {"group": group, "setting": setting}
+    return {}
 
 
 def _claim(claims: dict[str, Any], name: str) -> object:

@@ -5,6 +5,7 @@ from datetime import timedelta
 from importlib.metadata import version
 from typing import Annotated, Self
 
+from forge_schema.model.fields import Word
 from forge_schema.model.states import Role
 from pydantic import (
     BeforeValidator,
@@ -104,6 +105,12 @@ class ServerSettings(BaseSettings):
     oidc_roles: dict[str, Role] = Field(
         default_factory=dict,
         description='issuer roles and ours, {"ml-team": "submitter"}; empty means our own names',
+    )
+    oidc_team_claim: str = Field("groups", description="the claim that names the groups")
+    oidc_teams: dict[Annotated[str, Field(min_length=1)], Word] = Field(
+        default_factory=dict,
+        description='issuer groups and our teams, {"ml-nlp": "nlp"}; the first that a person has'
+        " counts; empty means that only admins say who is in a team",
     )
 
     enrol_issuer: str = Field(

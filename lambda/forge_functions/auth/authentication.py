@@ -6,11 +6,12 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Annotated
 
+import structlog
 from fastapi import Depends, Path, Request, Security
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from forge_schema.access import tokens
-from forge_schema.access.api_keys import Keys, Sessions
+from forge_schema.access.api_keys import UNSAID, Keys, Sessions
 from forge_schema.access.tokens import TokenKind, TokenMalformed
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Word
@@ -25,6 +26,7 @@ from forge_functions.services import Services, services
 
 # Whom the user of a `forge up` is: whoever can read its token may be anybody there.
 UP_OWNER = "X-Forge-Owner"
+log = structlog.get_logger(__name__)
 bearer = HTTPBearer(
     scheme_name="bearer",
     auto_error=False,
@@ -144,13 +146,19 @@ def by_key(request: Request, shared: Services, text: str) -> Row | None:
 def _by_oidc(shared: Services, text: str) -> Caller:
     with noting_no_role(shared):
         person = shared.issuer.person(text)
-    note_person(shared, person)
-    return Caller(person.owner, person.role, person.actor)
+    seen = note_person(shared, person)
+    others, team = tuple(seen["others"]), seen["team"]
+    return Caller(person.owner, person.role, person.actor, others=others, team=team)
 
 
-def note_person(shared: Services, person: Person) -> None:
-    """Note what the issuer says of a person."""
-    Sessions(shared.database).note_person(person.actor, person.owner, person.role, person.issued)
+def note_person(shared: Services, person: Person) -> Row:
+    """Note what the issuer says of a person; return what the person sees, as `Sessions` does."""
+    who = (person.actor, person.owner, person.role, person.issued)
+    seen = Sessions(shared.database).note_person(*who, person.team)
+    if seen["noted"] and shared.settings.oidc_teams and person.team is UNSAID:
+        claim = shared.settings.oidc_team_claim
+        log.warning("groups_unsaid", person=person.actor, claim=claim, team=seen["team"])
+    return seen
 
 
 @contextmanager

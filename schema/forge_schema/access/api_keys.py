@@ -2,6 +2,7 @@
 
 import secrets
 from datetime import timedelta
+from enum import Enum, auto
 
 from psycopg.errors import ForeignKeyViolation
 
@@ -10,9 +11,18 @@ from forge_schema.access.tokens import ParsedToken, TokenKind
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import Role
-from forge_schema.queue.limits import NoSuchTeam
+from forge_schema.queue.limits import Limits, NoSuchTeam
 
 ID_BYTES = 8
+
+
+class Unsaid(Enum):
+    """What stands for a team when an issuer said nothing of groups."""
+
+    UNSAID = auto()
+
+
+UNSAID = Unsaid.UNSAID
 
 
 class NoSuchKey(ForgeError):
@@ -169,18 +179,40 @@ class Sessions:
         )
         return self.valid(session_id)
 
-    def note_person(self, person: str, owner: str, role: Role, issued: float | None) -> None:
+    def note_person(
+        self,
+        person: str,
+        owner: str,
+        role: Role,
+        issued: float | None,
+        team: str | Unsaid | None = UNSAID,
+    ) -> Row:
         """Note what an issuer says of a person, for what the person makes and leaves behind.
+
+        Return the `team` that the person sees then, the `others` in it, and whether it was `noted`:
+        within a minute, the same is not.
 
         Args:
             person: `oidc:` and the person's id.
             owner: the owner whose jobs the person can reach.
             role: what the person may do.
             issued: when the issuer said so, in seconds since the epoch; None for now.
+            team: the team to be in, which it enters before this returns; None for none.
         """
-        self._database.rows(
-            "note_standing", again=True, actor=person, owner=owner, role=role.value, issued=issued
-        )
+        says = not isinstance(team, Unsaid)
+        who = {"actor": person, "owner": owner}
+        said = {"role": role.value, "issued": issued, "says_team": says}
+        team = None if isinstance(team, Unsaid) else team
+        noted = self._database.rows("note_standing", again=True, **who, **said, team=team)
+        seen = self._seen(**who)
+        if says and seen["misplaced"]:
+            # By what was noted last: another login may have been later.
+            Limits(self._database, actor=person).follow_issuer(owner)
+            seen = self._seen(**who)
+        return {**seen, "noted": bool(noted)}
+
+    def _seen(self, **who: str) -> Row:
+        return next(iter(self._database.rows("person_view", again=True, **who)))
 
     def end_person(self, person: str) -> None:
         """Note that a person has no role here any more. What the person made goes on no more."""

@@ -150,10 +150,14 @@ class Team(Record, _OfTeam):
 
 
 class TeamMember(Record):
-    """An owner in a team, or one that only sees it: the roles of the keys, and the jobs of now."""
+    """An owner in a team, or one that only sees it: the roles, and the jobs of now.
+
+    `by_issuer` is whether single sign-on put the owner there.
+    """
 
     owner: str
     is_member: bool = True
+    by_issuer: bool = False
     roles: Sequence[Open[Role]] = ()
     waiting: int = 0
     running: int = 0

@@ -73,14 +73,34 @@ class Limits:
 
     def set_team(self, name: str, changes: TeamChanges) -> Row:
         """Change a team, which is made unless there is one, and return it."""
-        who = {"join": list(changes.join), "leave": list(changes.leave)}
-        given = Jsonb(changes.model_dump(exclude={*who}, exclude_unset=True))
-        params = {**changes.model_dump(), **who, "name": name, "given": given}
         with self._database.transaction() as connection:
             run(connection, "lock_owners", {})
-            concerned = run(connection, "set_team", {**params, "actor": self._actor})
-            self._follow_owners(connection, [row["owner"] for row in concerned])
+            self._set_team(connection, name, changes)
         return next(iter(self.teams(name)))
+
+    def follow_issuer(self, owner: str) -> None:
+        """Put an owner into the team that the issuer said last of the actor, or out of its team.
+
+        Who is in a team because an admin said so stays there. Idempotent.
+        """
+        who = {"actor": self._actor, "owner": owner}
+        with self._database.transaction() as connection:
+            run(connection, "lock_owners", {})
+            (seen,) = run(connection, "person_view", who)
+            if not seen["misplaced"]:
+                return
+            name, joins = seen["said"] or seen["team"], seen["said"] is not None
+            changes = TeamChanges(join=[owner]) if joins else TeamChanges(leave=[owner])
+            self._set_team(connection, name, changes, by_issuer=True)
+
+    def _set_team(
+        self, connection: Connection, name: str, changes: TeamChanges, *, by_issuer: bool = False
+    ) -> None:
+        who = {"join": list(changes.join), "leave": list(changes.leave)}
+        given = Jsonb(changes.model_dump(exclude={*who}, exclude_unset=True))
+        said = {"name": name, "given": given, "by_issuer": by_issuer, "actor": self._actor}
+        concerned = run(connection, "set_team", {**changes.model_dump(), **who, **said})
+        self._follow_owners(connection, [row["owner"] for row in concerned])
 
     def remove_team(self, name: str) -> None:
         """Remove a team; its owners stay.

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 NOBODY = ("none", "rotated", "revoked", "expired", "signed off", "unsigned")
 WORKERS = ("worker", "other worker")
 # These see the jobs of others: ann's, but for the other team's viewer.
-SEEING = ("team's viewer", "other team's viewer", "team's submitter", "viewer of all")
+TEAMS = ("team's submitter", "team's signed on")
+SEEING = ("team's viewer", "other team's viewer", *TEAMS, "viewer of all")
 PEOPLE = ("viewer", "submitter", "token", "signed on", "other owner", *SEEING, "admin")
 KINDS = (*NOBODY, *WORKERS, *PEOPLE)
 
@@ -40,7 +41,7 @@ def each(
     people = {"viewer": viewer, **ann, "other owner": other, "admin": admin}
     people |= dict.fromkeys(("team's viewer", "viewer of all"), viewer)
     people["other team's viewer"] = 403 if viewer == 403 else other
-    people["team's submitter"] = min(other, 403) if viewer == 403 else viewer
+    people |= dict.fromkeys(TEAMS, min(other, 403) if viewer == 403 else viewer)
     return people | dict.fromkeys(WORKERS, worker) | dict.fromkeys(NOBODY, nobody)
 
 
@@ -50,15 +51,15 @@ READS = each(200, 200, 200, 200)
 READS_OWN = each(200, 200, 404, 200)
 WRITES = each(403, 200, 200, 200)
 # Of ann's, whoever names her.
-KEEPS = WRITES | {"team's submitter": 403}
+KEEPS = WRITES | dict.fromkeys(TEAMS, 403)
 ACTS_ON_OWN = each(403, 200, 404, 200)
 ADMINS = each(403, 403, 403, 200)
 # Whoever sees everyone's jobs reads what admins set.
 READS_ALL = ADMINS | {"viewer of all": 200}
-# A team is seen by a key that sees it, and not by being in it.
+# A team is seen by a key that sees it, and by being in it only with single sign-on.
 READS_TEAM = {
     **each(404, 404, 404, 200),
-    **dict.fromkeys(("team's viewer", "team's submitter", "viewer of all"), 200),
+    **dict.fromkeys(("team's viewer", *TEAMS, "viewer of all", "signed on"), 200),
 }
 MAKES = each(403, 403, 403, 201)
 WORKS = each(401, 401, 401, 401, worker=200)
@@ -66,7 +67,7 @@ HOLDS = WORKS | {"other worker": 404}
 # Pods identify themselves by their cluster's tokens: off here, and no other bearer passes for one.
 PODS = each(403, 403, 403, 403, nobody=403) | {"none": 401}
 # Only a key makes a token.
-TOKENS = READS | {"token": 403, "signed on": 403}
+TOKENS = READS | {"token": 403, "signed on": 403, "team's signed on": 403}
 
 
 def fixed(path: str, body: object = None) -> Callable[[World, str], Request]:

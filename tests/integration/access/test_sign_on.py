@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from time import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from forge_schema.model.admin import TeamChanges
 from forge_schema.model.states import Role
+from forge_schema.queue.limits import Limits
 from pydantic import ValidationError
 from support.http.api import bearer, good, opened
 from support.http.guest import Guest
-from support.http.issuer import CLIENT, Issuer, issuing
+from support.http.issuer import AUDIENCE, CLIENT, Issuer, issuing
 from support.http.server import server_settings
 
 if TYPE_CHECKING:
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
     from support.queue.rig import Rig
 
 ROLES = {"ml-team": "submitter", "ml-ops": "admin", "guests": "viewer"}
+GROUPED: dict[str, Any] = {
+    "oidc_audience": AUDIENCE,
+    "oidc_teams": {"ml-nlp": "nlp", "/ml/vision": "vision"},
+}
 SECRET = "between us: 100%"  # noqa: S105  of a test
 
 
@@ -35,6 +42,15 @@ def api(rig: Rig, tmp_path: Path, issuer: Issuer) -> Iterator[Api]:
     issuer.secret = SECRET
     given = {"oidc_issuer": issuer.url, "oidc_client_id": CLIENT, "oidc_client_secret": SECRET}
     with opened(rig, tmp_path / "store", **given, oidc_roles=ROLES) as api:
+        yield api
+
+
+@pytest.fixture
+def grouped(rig: Rig, tmp_path: Path, issuer: Issuer) -> Iterator[Api]:
+    issuer.secret = SECRET
+    given = {"oidc_issuer": issuer.url, "oidc_client_id": CLIENT, "oidc_client_secret": SECRET}
+    given |= GROUPED
+    with opened(rig, tmp_path / "store", **given) as api:
         yield api
 
 
@@ -182,3 +198,81 @@ def test_without_a_client_there_is_no_single_sign_on(shared_api: Api) -> None:
     guest.close()
     with pytest.raises(ValidationError, match="--oidc-client-id needs --oidc-issuer"):
         server_settings("postgresql://none", "file:///none", oidc_client_id="forge")
+
+
+def team_of(api: Api, owner: str = "ann") -> str | None:
+    (row,) = api.rig.rows("SELECT forge_team(%s) AS team", owner)
+    return row["team"]  # type: ignore[no-any-return]  # a row's values are of any type
+
+
+def test_groups_say_who_is_in_which_team(grouped: Api, issuer: Issuer) -> None:
+    api = grouped
+    api.rig.submit(owner="ben", name="of-ben")
+    Limits(api.rig.database, actor="user:root").set_team("nlp", TeamChanges(join=["ben"]))
+    # One group is a text with many issuers; and the settings say which of several counts.
+    for groups, team in (("ml-nlp", "nlp"), (["/ml/vision", "x", "ml-nlp"], "nlp"),
+                         (["/ml/vision", "ML-NLP"], "vision")):  # fmt: skip
+        guest = signed_on(api, issuer, groups=groups)
+        assert team_of(api) == team
+        assert ("of-ben" in guest.page("/jobs")) == (team == "nlp")
+        assert "by single sign-on" in guest.page(f"/teams/{team}")
+    # A session sees the team that its person is in now.
+    earlier, later = guest, signed_on(api, issuer, groups=["ml-nlp"])
+    assert "of-ben" in earlier.page("/jobs")
+    later.close()
+    # No groups are a word, and nothing about groups is none.
+    for said in ({}, {"groups": None}, {"groups": [{"id": 7}]}, {"groups": {"overage": "src1"}}):
+        signed_on(api, issuer, **said).close()
+        assert team_of(api) == "nlp"
+    signed_on(api, issuer, groups=[]).close()
+    assert team_of(api) is None
+    assert "of-ben" not in earlier.page("/jobs")
+    assert earlier.http.get("/teams/nlp").status_code == 404
+    trail = [(actor, said["joined"], said["left"]) for actor, said in acts(api, "team set")[1:]]
+    moves = [(["ann"], []), (["ann"], []), (["ann"], []), ([], ["ann"])]
+    assert trail == [("oidc:ann", *move) for move in moves]
+    earlier.close()
+
+
+def test_a_team_that_an_admin_chose_stays(grouped: Api, issuer: Issuer) -> None:
+    api, limits = grouped, Limits(grouped.rig.database, actor="user:root")
+    signed_on(api, issuer, groups=["ml-nlp"]).close()
+    for team in ("nlp", "audio"):
+        limits.set_team(team, TeamChanges(join=["ann"]))
+        for groups in (["/ml/vision"], []):
+            signed_on(api, issuer, groups=groups).close()
+            assert team_of(api) == team
+    limits.set_team("audio", TeamChanges(leave=["ann"]))
+    signed_on(api, issuer, groups=["/ml/vision"]).close()
+    assert team_of(api) == "vision"
+
+
+def test_an_older_token_takes_nobody_back(grouped: Api, issuer: Issuer) -> None:
+    now = time()
+    old, new = (
+        grouped.caller(bearer(issuer.token(iat=int(now - age), groups=groups)))
+        for age, groups in ((30, "ml-nlp"), (10, "/ml/vision"))
+    )
+    for caller, team in ((old, "nlp"), (new, "vision"), (old, "vision"), (new, "vision")):
+        assert caller.get("/api/v1/me")["owner"] == "ann"
+        assert team_of(grouped) == team
+
+
+def test_people_who_share_an_owner_do_not_take_turns(
+    rig: Rig, tmp_path: Path, issuer: Issuer
+) -> None:
+    given = {**GROUPED, "oidc_issuer": issuer.url, "oidc_owner_claim": "lab"}
+    with opened(rig, tmp_path / "store", **given) as api:
+
+        def caller(person: str, groups: str) -> Any:  # noqa: ANN401  what the API answers
+            said = {"sub": person, "lab": "lab", "groups": groups}
+            return api.caller(bearer(issuer.token(**said))).get("/api/v1/me")
+
+        for _ in range(2):
+            assert caller("ann", "ml-nlp")["sees"] == ["lab"]
+            caller("ben", "/ml/vision")
+            assert team_of(api, "lab") == "nlp"
+        caller("ann", "x")
+        assert team_of(api, "lab") is None
+        caller("ben", "/ml/vision")
+        assert team_of(api, "lab") == "vision"

@@ -42,17 +42,19 @@ def each(viewer: str, submitter: str, other: str, admin: str) -> dict[str, str]:
     people = dict(zip(PEOPLE, (viewer, submitter, other, admin), strict=True))
     people |= dict.fromkeys(("team's viewer", "viewer of all"), viewer)
     people["other team's viewer"] = NO if viewer == NO else other
-    people["team's submitter"] = (NO if other == ABSENT else other) if viewer == NO else viewer
+    seeing = (NO if other == ABSENT else other) if viewer == NO else viewer
+    people |= dict.fromkeys(("team's submitter", "team's signed on"), seeing)
     people["signed on"] = submitter
     return people | dict.fromkeys(NOBODY, OUT)
 
 
 SEES = each(IN, IN, IN, IN)
 SEES_OWN = each(IN, IN, ABSENT, IN)
-# A team is seen by a key that sees it, and not by being in it.
+# A team is seen by a key that sees it, and by being in it only with single sign-on.
 SEES_TEAM = {
     **each(ABSENT, ABSENT, ABSENT, IN),
-    **dict.fromkeys(("team's viewer", "team's submitter", "viewer of all"), IN),
+    **dict.fromkeys(("team's viewer", "team's submitter", "viewer of all", "signed on"), IN),
+    "team's signed on": IN,
 }
 SUBMITS = each(NO, IN, IN, IN)
 ACTS_ON_OWN = each(NO, IN, ABSENT, IN)
@@ -186,6 +188,7 @@ class Visitors:
         self.guests = {kind: Guest(api).login("ann", role) for kind, role in roles.items()}
         self.guests["signed off"] = Guest(api).sign_on(issuer, sub="eve", forge_role="admin")
         self.guests["signed on"] = Guest(api).sign_on(issuer)
+        self.guests["team's signed on"] = Guest(api).sign_on(issuer, sub="dan", groups=["vision"])
         self.guests["other owner"] = Guest(api).login("bob", Role.SUBMITTER)
         self.guests["admin"] = Guest(api).login("root", Role.ADMIN)
         for kind, (owner, role, sees) in SEEING.items():
@@ -240,7 +243,8 @@ def visitors(shared_rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Itera
     store = tmp_path_factory.mktemp("store")
     with issuing() as issuer:
         issuer.secret = token_hex()
-        given = {"oidc_client_id": CLIENT, "oidc_client_secret": issuer.secret}
+        given: dict[str, Any] = {"oidc_teams": {"vision": "vision"}}
+        given |= {"oidc_client_id": CLIENT, "oidc_client_secret": issuer.secret}
         with opened(shared_rig, store, oidc_issuer=issuer.url, **given) as api:
             made = Visitors(api, issuer)
             yield made

@@ -217,6 +217,22 @@ def test_who_leaves_a_team_is_not_told_of_it(scene: Scene) -> None:
     assert scene.tell("cleo") == 1
 
 
+def test_a_person_whose_group_is_gone_is_not_told_of_the_team(scene: Scene) -> None:
+    who = scene.person("ann", Role.SUBMITTER)
+    now = scene.rig.clock.now.timestamp()
+
+    def say(team: str | None) -> None:
+        scene.sessions.note_person(who.actor, "ann", Role.SUBMITTER, now, team)
+
+    Limits(scene.rig.database, actor="user:root").set_team("nlp", TeamChanges(join=["bob"]))
+    say("nlp")
+    scene.keep(replace(who, team="nlp"), team="nlp")
+    for team, told in (("nlp", 1), (None, 0)):
+        say(team)
+        assert scene.tell("bob") == told
+    assert scene.reason == "the login of ann, which made it, does not see the team nlp"
+
+
 def test_an_admin_who_left_is_not_told_of_others(scene: Scene) -> None:
     who = scene.key("bob", Role.ADMIN)
     scene.by(who).keep("ops", {"kind": "webhook", "target": scene.hook.url}, owner="ann")

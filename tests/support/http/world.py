@@ -67,7 +67,7 @@ class World:
             "viewer": self.api.key("ann", Role.VIEWER).headers,
             "submitter": submitter.headers,
             "token": bearer(submitter.post("/api/v1/token")["token"]),
-            "signed on": self._signed_on()[1],
+            "signed on": self._signed_on("ann")[1],
             "other owner": self.api.key("bob", Role.SUBMITTER).headers,
             **self._seeing(),
             "admin": self.admin(),
@@ -91,23 +91,27 @@ class World:
             "team's submitter": self.api.key("cem", submitter, team="vision"),
             "viewer of all": self.api.key("eva", viewer, everyone=True),
         }
-        return {kind: caller.headers for kind, caller in callers.items()}
+        Sessions(self.api.rig.database).note_person(
+            "oidc:dan", "dan", submitter, None, team="vision"
+        )
+        keys = {kind: caller.headers for kind, caller in callers.items()}
+        return {**keys, "team's signed on": self._signed_on("dan")[1]}
 
     def admin(self) -> Headers:
         """Return the headers of a new admin's key."""
         return self.api.key("root", Role.ADMIN).headers
 
-    def _signed_on(self) -> tuple[str, Headers]:
+    def _signed_on(self, who: str) -> tuple[str, Headers]:
         """Return the session of a `forge login` by single sign-on, and its headers."""
         begun = Sessions(self.api.rig.database).begin(
-            "oidc:ann", "ann", Role.SUBMITTER, name="login", address="127.0.0.1", lasts=HOUR
+            f"oidc:{who}", who, Role.SUBMITTER, name="login", address="127.0.0.1", lasts=HOUR
         )
         assert begun is not None
         token = short_token.mint(self.api.services, begun, begun["expires_at"])
         return begun["id"], bearer(token)
 
     def _signed_off(self) -> Headers:
-        session, headers = self._signed_on()
+        session, headers = self._signed_on("ann")
         Sessions(self.api.rig.database).end(session, actor="user:root")
         return headers
 

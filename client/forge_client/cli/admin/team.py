@@ -28,7 +28,7 @@ COLUMNS: list[Column] = [
 MEMBERS: list[Column] = [
     ("OWNER", lambda m: m.owner),
     ("ROLES", lambda m: ", ".join(m.roles)),
-    ("", lambda m: "" if m.is_member else "only sees it"),
+    ("", lambda m: ("by single sign-on" if m.by_issuer else "") if m.is_member else "only sees it"),
     ("WAITING", lambda m: m.waiting),
     ("RUNNING", lambda m: m.running),
     ("GPUS", lambda m: m.gpus),

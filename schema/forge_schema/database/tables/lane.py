@@ -135,7 +135,7 @@ class OwnerQuota(SQLModel, table=True):
 
     A request that may spend more GPU-hours or more money than `approve_…` waits for an approval.
     An owner is `paused` while the budget of the month, or that of the team, is spent, unless that
-    is only to be told.
+    is only to be told. `by_issuer` is whether single sign-on, and no admin, said which `team`.
     """
 
     __tablename__ = "owner_quota"
@@ -155,6 +155,7 @@ class OwnerQuota(SQLModel, table=True):
 
     owner: str = c.key_string()
     team: str | None = c.string(null=True)
+    by_issuer: bool = c.flag()
     paused: bool = c.flag()
     max_jobs: int | None = c.integer(null=True)
     max_gpus: int | None = c.integer(null=True)

@@ -153,6 +153,7 @@ class Standing(SQLModel, table=True):
     """What a person of an issuer may do, as it said `at` last; `actor` is `oidc:` and the person.
 
     It ends if an admin ends a session of the person, or if the issuer names no role any more.
+    `team` is the one that the groups stand for which it named last; null if they stand for none.
     """
 
     __table_args__ = (
@@ -164,6 +165,7 @@ class Standing(SQLModel, table=True):
     role: str = c.string()
     at: datetime = c.moment()
     ended_at: datetime | None = c.moment(null=True)
+    team: str | None = c.string(null=True)
 
 
 class RequestNonce(SQLModel, table=True):

@@ -1,6 +1,6 @@
 -- Makes a team unless there is one of the name; some owners `join` it, whatever team they are in,
--- some `leave` it, and it gets those of its limits that are `given`. Idempotent but for the event of
--- limits. Returns whom it concerns: who was in the team, and who is now.
+-- some `leave` it, and it gets those of its limits that are `given`. `by_issuer` is whether single
+-- sign-on says so. Idempotent but for the event of limits. Returns whom it concerns: who was in the team, and who is now.
 -- Locks: team, then owner_quota, then api_key; valid only after `lock_owners`, in the same transaction.
 WITH made AS (
     INSERT INTO team (
@@ -22,17 +22,18 @@ WITH made AS (
     RETURNING *, xmax = 0 AS is_new
 ),
 before AS MATERIALIZED (
-    SELECT owner FROM owner_quota WHERE team = %(name)s
+    SELECT owner, by_issuer FROM owner_quota WHERE team = %(name)s
 ),
 joined AS (
-    INSERT INTO owner_quota (owner, team)
-    SELECT DISTINCT wanted.owner, %(name)s FROM unnest(%(join)s::text[]) AS wanted (owner)
-    WHERE wanted.owner NOT IN (SELECT owner FROM before)
-    ON CONFLICT (owner) DO UPDATE SET team = excluded.team
+    INSERT INTO owner_quota (owner, team, by_issuer)
+    SELECT DISTINCT wanted.owner, %(name)s, %(by_issuer)s::boolean
+    FROM unnest(%(join)s::text[]) AS wanted (owner)
+    WHERE wanted.owner NOT IN (SELECT owner FROM before WHERE by_issuer = %(by_issuer)s)
+    ON CONFLICT (owner) DO UPDATE SET team = excluded.team, by_issuer = excluded.by_issuer
     RETURNING owner
 ),
 gone AS (
-    UPDATE owner_quota SET team = NULL
+    UPDATE owner_quota SET team = NULL, by_issuer = false
     FROM before
     WHERE owner_quota.owner = before.owner AND before.owner = ANY(%(leave)s::text[])
     RETURNING owner_quota.owner

@@ -1,9 +1,13 @@
--- The owners of a team, and after them those who only see it by a key: the roles of their valid keys,
--- and of owners their jobs of now, their limits, and what they used this month, if that is counted.
+-- The owners of a team, and after them those who only see it by a key: their roles by valid keys and
+-- by single sign-on, and of owners whether that put them here, their jobs of now, their limits, and
+-- what they used this month, if that is counted.
 WITH valid AS MATERIALIZED (
     SELECT owner, role, team FROM api_key
     WHERE acts_for IS NULL AND revoked_at IS NULL AND NOT invitation
         AND (expires_at IS NULL OR expires_at > forge_now())
+    UNION ALL
+    SELECT owner, role, NULL FROM standing
+    WHERE (ended_at IS NULL OR ended_at < at) AND at > forge_now() - interval '30 days'
 ),
 people AS (
     SELECT owner, true AS is_member FROM owner_quota WHERE team = %(name)s
@@ -15,7 +19,7 @@ people AS (
         )
 )
 SELECT
-    people.owner, people.is_member,
+    people.owner, people.is_member, coalesce(o.by_issuer, false) AS by_issuer,
     ARRAY(SELECT DISTINCT role FROM valid WHERE valid.owner = people.owner ORDER BY role) AS roles,
     waiting.jobs AS waiting, running.jobs AS running, running.gpus,
     o.max_jobs, o.max_gpus, o.gpu_hours_per_month, o.cost_per_month,

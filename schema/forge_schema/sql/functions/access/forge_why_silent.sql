@@ -7,11 +7,17 @@ LANGUAGE sql STABLE AS $$
         ELSE coalesce(
             forge_why_withheld(n.actor, n.owner, forge_least_role(n.everyone, n.events)),
             CASE WHEN n.team IS NOT NULL THEN (
-                SELECT 'the key ' || id || ' of ' || owner || ', which made it, does not see the team '
-                    || n.team
-                FROM api_key
-                WHERE n.actor = 'key:' || id AND role <> 'admin' AND NOT everyone
-                    AND team IS DISTINCT FROM n.team
+                SELECT maker.who || ', which made it, does not see the team ' || n.team
+                FROM (
+                    SELECT 'the key ' || id || ' of ' || owner AS who, team
+                    FROM api_key
+                    WHERE n.actor = 'key:' || id AND role <> 'admin' AND NOT everyone
+                    UNION ALL
+                    SELECT 'the login of ' || owner, forge_team(owner)
+                    FROM standing
+                    WHERE actor = n.actor AND role <> 'admin'
+                ) AS maker
+                WHERE maker.team IS DISTINCT FROM n.team
             ) END
         )
     END
