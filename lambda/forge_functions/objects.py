@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from forge_schema.model.quantities import counted
 from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol.messages import Transfer
-from forge_schema.queue.own_leases import OwnLease
+from forge_schema.queue.attempt_records import OwnLease
 from forge_schema.storage import Store, keys
 from forge_schema.storage.file_store import Incoming
 from forge_schema.storage.manifest import CheckpointUnsound, Entry, Extent, is_code

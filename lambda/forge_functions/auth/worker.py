@@ -14,7 +14,7 @@ from forge_schema.access.tokens import ParsedToken, TokenKind, TokenMalformed
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.model.lease import Fence
 from forge_schema.model.states import Command, WorkerKind
-from forge_schema.queue.own_leases import OwnLease, OwnLeases
+from forge_schema.queue.attempt_records import OwnLease, OwnLeases
 
 from forge_functions.auth import signature
 from forge_functions.errors import Refused

@@ -2,23 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 
 from forge_schema.database.pool import Row
 from forge_schema.model.quantities import HOUR, MINUTE
+from forge_schema.read.series import Span
 
 from forge_functions.dashboard.formats import duration, exact, number
 from forge_functions.dashboard.words import t
-
-
-class Span(StrEnum):
-    """How far back; see `use_over_time.SPANS`."""
-
-    HOURS = "6h"
-    DAY = "24h"
-    WEEK = "7d"
-    WEEKS = "4w"
 
 
 @dataclass(frozen=True)

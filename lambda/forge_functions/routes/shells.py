@@ -16,7 +16,7 @@ from forge_schema.access.api_keys import Keys
 from forge_schema.access.shells import Nonces, Shells
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.lease import Fence
-from forge_schema.queue.own_leases import OwnLeases
+from forge_schema.queue.attempt_records import OwnLeases
 from forge_schema.service.caller import Caller
 from forge_schema.shell import CALLER_PATH, LEASE, WORKER_PATH, ShellTicket, ShellWanted
 

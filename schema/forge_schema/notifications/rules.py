@@ -21,10 +21,9 @@ from forge_schema.model.notifications import (
     Notifier,
     NotifierChanges,
 )
-from forge_schema.notifications.mail import MailServer
+from forge_schema.notifications.channels import MailServer, new_secret
 from forge_schema.notifications.messages import trial_message
 from forge_schema.notifications.trying import networks
-from forge_schema.notifications.webhook import new_secret
 
 # They say where a job is at the moment; which events are told of, the notification says.
 OF_THE_MOMENT = ("state", "waits", "worker", "since")

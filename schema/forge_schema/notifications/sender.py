@@ -19,7 +19,7 @@ from forge_schema.notifications.messages import line, url_of
 from forge_schema.notifications.trying import NotSent
 
 if TYPE_CHECKING:
-    from forge_schema.notifications.mail import MailServer
+    from forge_schema.notifications.channels import MailServer
 
 THREADS = 8
 # Messages for people are put together, so that a sweep is not a thousand of them.
@@ -147,9 +147,9 @@ def deliver(rows: list[Row]) -> None:
         NotSent: this try failed.
     """
     # These take a while to import, and many sweepers never send anything.
-    from forge_schema.notifications.mail import mail  # noqa: PLC0415
-    from forge_schema.notifications.webhook import (  # noqa: PLC0415
+    from forge_schema.notifications.channels import (  # noqa: PLC0415
         encoded,
+        mail,
         post,
         signed,
         slack_body,
@@ -176,7 +176,7 @@ def _id_of(rows: list[Row]) -> UUID:
 
 
 def _mail_server(row: Row) -> MailServer:
-    from forge_schema.notifications.mail import MailServer  # noqa: PLC0415 - as above
+    from forge_schema.notifications.channels import MailServer  # noqa: PLC0415 - as above
 
     if not row["smtp_url"] or not row["sender"]:
         raise NotSent("no mail server is set; an admin sets it with `forge notification setup`")

@@ -1,7 +1,7 @@
-"""The index rows of stored objects, written only by a lease's holder."""
+"""The index rows of stored objects, written only by a lease's holder; and who holds which."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from psycopg.types.json import Jsonb
@@ -22,11 +22,60 @@ from forge_schema.model.attempt_records import (
     Samples,
     StoredArtifacts,
 )
-from forge_schema.model.lease import Fence, fence_params, share
+from forge_schema.model.lease import Fence, fence_params, fences, share
 from forge_schema.queue.inputs import CheckpointUnknown
+from forge_schema.storage import keys
 
 # The worker tries these in order if some are damaged.
 RESTORABLE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class OwnLease:
+    """A live lease, with the data that its holder needs to name objects."""
+
+    fence: Fence
+    attempt: int
+    bundle_digest: str | None
+    image_tar: str | None
+    # The manifests of the checkpoint that the job starts from, as long as it exists.
+    source_job_id: int | None = None
+    source_keys: Sequence[str] | None = None
+    # The jobs whose artifacts or checkpoints are its inputs.
+    input_jobs: Sequence[int] = ()
+
+    @property
+    def keys(self) -> keys.AttemptKeys:
+        """The names of the objects that the holder writes."""
+        return keys.AttemptKeys(self.fence.job_id, self.attempt, self.fence.mark)
+
+
+class OwnLeases:
+    """Looks up one worker's leases. A fence never changes its holder, so answers stay valid."""
+
+    def __init__(self, database: Database, worker_id: int) -> None:
+        self._database = database
+        self._worker_id = worker_id
+
+    def lease(self, fence: Fence) -> OwnLease | None:
+        """Return the worker's live lease of this fence, or None."""
+        row = self._database.row(
+            "own_lease", again=True, worker_id=self._worker_id, **fence_params(fence)
+        )
+        return None if row is None else OwnLease(fence, **row)
+
+    def job(self, job_id: int) -> bool:
+        """Tell whether the worker holds a live lease of this job."""
+        params = {"job_id": job_id, "worker_id": self._worker_id}
+        return self._database.row("own_job", again=True, **params) is not None
+
+    def own(self, leases: Sequence[Fence]) -> bool:
+        """Tell whether all these leases, live or ended, are or were the worker's."""
+        if not leases:
+            return True
+        params = {"worker_id": self._worker_id, **fences(leases)}
+        row = self._database.row("own_fences", again=True, **params)
+        return row is not None and row["own"] == len(leases)
 
 
 class Records:

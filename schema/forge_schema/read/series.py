@@ -1,12 +1,13 @@
-"""Series of a job for charts: its metrics over all attempts, and resource samples."""
+"""Series for charts: a job's metrics and samples; and what all waited, ran and was there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from forge_schema.database.pool import Database, Row
+from forge_schema.database.pool import Database, Row, run
 from forge_schema.model.stored import MOST_KEYS, MOST_POINTS, POINTS
 
 # Maximum number of attempts that a curve goes over: the newest.
@@ -167,3 +168,62 @@ def _none(wanted: WantedSeries) -> Row:
         "superseded": [],
         "joins": [],
     }
+
+
+class Span(StrEnum):
+    """How far back from now."""
+
+    HOURS = "6h"
+    DAY = "24h"
+    WEEK = "7d"
+    WEEKS = "4w"
+
+
+class Steps(NamedTuple):
+    """A span of time as a number of equal steps."""
+
+    step: timedelta
+    number: int
+
+
+SPANS: Mapping[Span, Steps] = {
+    Span.HOURS: Steps(timedelta(minutes=5), 72),
+    Span.DAY: Steps(timedelta(minutes=20), 72),
+    Span.WEEK: Steps(timedelta(hours=2), 84),
+    Span.WEEKS: Steps(timedelta(hours=12), 56),
+}
+MINUTE = timedelta(minutes=1)
+
+
+def use_over_time(
+    database: Database,
+    span: Span,
+    *,
+    now: datetime,
+    scope: list[str] | None = None,
+    queue: str | None = None,
+    worker_id: int | None = None,
+) -> list[Row]:
+    """Return the steps of one of `SPANS` that ends with this minute, the oldest first.
+
+    Args:
+        database: the queue's.
+        span: which.
+        now: the time of the database.
+        scope: the owners whose jobs are counted; None counts all.
+        queue: a queue to which the jobs belong.
+        worker_id: a worker that ran them; what waited is then not known.
+
+    Returns:
+        rows with the time `at` which a step begins; how many jobs were `waiting` and `running` and
+        how many GPUs they had, `gpus_held`, on average; how many `workers` with how many `gpus`
+        were there; how many jobs began, `begun`, and how long these had waited, `mean_s` and
+        `longest_s`.
+    """
+    step, number = SPANS[span]
+    until = now.replace(second=0, microsecond=0) + MINUTE
+    wanted = {"scope": scope, "queue": queue, "worker_id": worker_id}
+    with database.reporting() as connection:
+        return run(
+            connection, "use_over_time", {**wanted, "until": until, "step": step, "count": number}
+        )

@@ -147,7 +147,7 @@ def invite(admin: Admin, owner: str, role: Role, *, team: str | None, lasts: tim
     Raises:
         OwnerInvalid: nobody can be called so.
     """
-    from forge_schema.access.owners import check_owner
+    from forge_schema.access.api_keys import check_owner
 
     check_owner(owner)
     if team:
@@ -201,7 +201,7 @@ class Admin(Verbs):
             NoSuchTeam: there is no such team.
             OwnerInvalid: nobody can be called so.
         """
-        from forge_schema.access.owners import check_owner
+        from forge_schema.access.api_keys import check_owner
 
         check_owner(owner)
         if (team is not None) + bool(everyone) + (Role(role) is Role.ADMIN) > 1:

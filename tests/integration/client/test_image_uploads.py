@@ -19,7 +19,7 @@ from forge_client.project.submission import no_bar, upload_images, with_images
 from forge_client.settings import QueueConnection
 from forge_functions.objects import may_get, may_put
 from forge_schema.model.states import Reason
-from forge_schema.queue.own_leases import OwnLease, OwnLeases
+from forge_schema.queue.attempt_records import OwnLease, OwnLeases
 from forge_schema.storage import keys, open_store
 from support.client.reaching import key
 from support.engine.image_registry import one_file

@@ -16,7 +16,7 @@ from uuid import UUID
 import pytest
 from forge_schema.model.errors import JobInvalid
 from forge_schema.model.states import Reason, Role
-from forge_schema.notifications import mail, trying, webhook
+from forge_schema.notifications import channels, trying
 from forge_schema.notifications import sender as sending
 from forge_schema.notifications.rules import DeliveryUnknown
 from forge_schema.notifications.sender import FIRST_BREAK_S, PAUSES_S, DeliverySender
@@ -201,7 +201,7 @@ def test_a_receiver_that_trickles_is_cut_off(
     sender: DeliverySender,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(webhook, "DEADLINE_S", 0.2)
+    monkeypatch.setattr(channels, "DEADLINE_S", 0.2)
     over = Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
         ann.keep(
@@ -352,7 +352,7 @@ def test_a_mail_server_may_look_into_a_letter_for_longer_than_others_answer(
     # It connects, shakes hands and is greeted before.
     assert sending.CLAIM_LASTS.total_seconds() > 3 * trying.DEADLINE_S + trying.LETTER_S
     assert trying.LETTER_S > trying.DEADLINE_S
-    monkeypatch.setattr(mail, "LETTER_S", 0.5)
+    monkeypatch.setattr(channels, "LETTER_S", 0.5)
     ann.keep("ops", {"kind": "email", "target": "team@example.com"})
     with mail_server() as box:
         ann.set_notifier({"smtp_url": box.url, "sender": "forge@example.com"})

@@ -15,8 +15,8 @@ from forge_functions.objects import may_get
 from forge_schema.explain.explain import explain
 from forge_schema.model.job import JobUnknown
 from forge_schema.model.lease import Fence
+from forge_schema.queue.attempt_records import OwnLease
 from forge_schema.queue.inputs import InputUnknown
-from forge_schema.queue.own_leases import OwnLease
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.manifest import CHUNK_BYTES, Extent
 from forge_worker.attempt import LiveAttempt, Stopped

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from forge_schema.model.attempt_records import MetricRecord, Sample
 from forge_schema.model.states import Phase, Reason, WorkerStatus
 from forge_schema.read.overview import OverviewReader
-from forge_schema.read.use_over_time import SPANS, use_over_time
+from forge_schema.read.series import SPANS, Span, use_over_time
 
 if TYPE_CHECKING:
     from forge_schema.database.pool import Row
@@ -100,12 +100,12 @@ def test_a_long_time_is_not_seen_and_a_silent_sweeper_is(rig: Rig) -> None:
 
 
 def test_the_use_of_the_last_hours_is_the_sum_of_all_stretches(rig: Rig) -> None:
-    step = SPANS["6h"].step.total_seconds()
+    step = SPANS[Span.HOURS].step.total_seconds()
 
     def last(**only: Any) -> list[Row]:  # noqa: ANN401  parameters of all types
         # The minute that ends now.
         now = rig.clock.now - timedelta(minutes=1)
-        return use_over_time(rig.database, "6h", now=now, **only)[-3:]
+        return use_over_time(rig.database, Span.HOURS, now=now, **only)[-3:]
 
     def seen(**only: Any) -> list[tuple[float, ...]]:  # noqa: ANN401  as above
         names = ("waiting", "running", "gpus_held", "workers", "gpus", "begun")

@@ -28,8 +28,7 @@ from forge_schema.read.overview import OverviewReader, QueueCounts, growth
 from forge_schema.read.report_definitions import REPORTS
 from forge_schema.read.reports import Reports
 from forge_schema.read.runs import Benchmarks, Sorted, experiments, groups, runs
-from forge_schema.read.series import SeriesReader
-from forge_schema.read.use_over_time import SPANS, use_over_time
+from forge_schema.read.series import SPANS, SeriesReader, use_over_time
 from forge_schema.schedules.schedules import listed
 from support.database.plans import HISTORY, assert_bounded, watched
 from support.past.plan_world import World, world

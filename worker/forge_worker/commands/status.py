@@ -9,7 +9,7 @@ from typing import Any
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
-from forge_schema.queue.own_leases import OwnLeases
+from forge_schema.queue.attempt_records import OwnLeases
 
 from forge_worker.agent import crashes, outbox, state_file
 from forge_worker.agent.state_file import queue_words

@@ -5,10 +5,10 @@ from typing import Annotated
 from fastapi import Form, Query, Request, Response
 from forge_schema.model.fields import Text, Word
 from forge_schema.read import overview
-from forge_schema.read.use_over_time import use_over_time
+from forge_schema.read.series import Span, use_over_time
 from pydantic import Field
 
-from forge_functions.dashboard.history import History, Span
+from forge_functions.dashboard.history import History
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.visit.visitor import RulesByPage, SeesPages
 from forge_functions.lazy_routes import LazyRouter

@@ -11,10 +11,10 @@ from forge_schema.model.states import Phase, WorkerStatus
 from forge_schema.model.worker import NoSuchWorker
 from forge_schema.read.audit import names_of
 from forge_schema.read.fleet import Fleet
-from forge_schema.read.use_over_time import use_over_time
+from forge_schema.read.series import Span, use_over_time
 
 from forge_functions.dashboard.events_in_words import Told, told
-from forge_functions.dashboard.history import History, Span
+from forge_functions.dashboard.history import History
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.routes.new_worker import EXPIRIES, Expiry, token_page
 from forge_functions.dashboard.visit.visitor import RulesByPage, SeesPages

@@ -26,9 +26,8 @@ from forge_schema.protocol.answers import (
     SignedUrls,
     ThinnedCount,
 )
-from forge_schema.queue.attempt_records import Records
+from forge_schema.queue.attempt_records import OwnLeases, Records
 from forge_schema.queue.inputs import InputFiles
-from forge_schema.queue.own_leases import OwnLeases
 from forge_schema.queue.thinning import Thinning
 from forge_schema.storage.keys import UNNAMEABLE, AttemptKeys, is_digest
 from forge_schema.storage.store import KeyInvalid

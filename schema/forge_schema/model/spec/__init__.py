@@ -34,8 +34,8 @@ from forge_schema.model.spec.parts import (
     has_folder,
     is_folder_name,
     owner_mark,
+    sorted_json,
 )
-from forge_schema.model.spec.sorted_json import sorted_json
 
 __all__ = [
     "ALL_PORTS",

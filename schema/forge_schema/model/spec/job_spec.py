@@ -12,7 +12,7 @@ from forge_schema.model.fields import NUMERIC, Document, Flag, KnownFields, Numb
 from forge_schema.model.fields import Word as Name
 from forge_schema.model.job import HANDLE, MOST_TAGS, SHOWN, Environment, Git
 from forge_schema.model.quantities import size_text
-from forge_schema.model.spec.inputs import Inputs
+from forge_schema.model.spec.inputs import Inputs, needed_labels, starts_alone
 from forge_schema.model.spec.options import (
     CHECKPOINTS,
     CODE,
@@ -48,9 +48,8 @@ from forge_schema.model.spec.parts import (
     Tag,
     Tuning,
     kinds_of_job,
+    sorted_json,
 )
-from forge_schema.model.spec.sorted_json import sorted_json
-from forge_schema.model.spec.worker_labels import needed_labels, starts_alone
 from forge_schema.model.states import DependencyKind, JobKind, Launcher, Target
 
 # Fields with columns of their own. All others are in the payload, unless they have the default:

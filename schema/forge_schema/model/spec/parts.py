@@ -1,7 +1,12 @@
 """The parts of a job's request: field types, its resources, and the labels that it needs."""
 
 import hashlib
+import json
 import re
+from json.encoder import (  # type: ignore[attr-defined]  # the stubs lack the encoder in C
+    c_make_encoder,
+    encode_basestring_ascii,
+)
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -35,6 +40,12 @@ ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 # Models of GPUs with | between them, none of them blank.
 MODELS = r"^[^|]*[^|\s][^|]*(\|[^|]*[^|\s][^|]*)*$"
 HANDLER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+ENCODER = json.JSONEncoder(sort_keys=True)
+# `ENCODER.encode` makes one of these for each value, which takes longer than what it encodes.
+_SETTINGS = {"sort_keys": True, "skipkeys": False, "allow_nan": True}
+_encode = c_make_encoder(
+    None, ENCODER.default, encode_basestring_ascii, None, ": ", ", ", *_SETTINGS.values()
+)
 
 
 def _relative(path: str) -> str:
@@ -380,3 +391,8 @@ def kinds_of_job() -> JsonDict:
         for own in IMAGES
     ]
     return {"anyOf": [custom, *by_image], "allOf": [{"anyOf": OF_A_SWEEP}, {"anyOf": OF_A_GANG}]}
+
+
+def sorted_json(value: object) -> str:
+    """Return a value as JSON with sorted keys, as `json.dumps` does."""
+    return "".join(_encode(value, 0))
