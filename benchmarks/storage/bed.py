@@ -28,11 +28,11 @@ from forge_schema.storage import open_store
 from forge_worker.attempt import LiveAttempt
 from forge_worker.attempt_folders import Folders
 from forge_worker.circuit_breaker import Servers
+from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway, SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.session import Session
 from forge_worker.queue.http.store import HttpStore
-from forge_worker.queue.objects import Objects
 
 from benchmarks.fleet.server import forge_server
 

@@ -23,12 +23,12 @@ from forge_schema.wake import Hint
 from forge_worker.attempt import LiveAttempt
 from forge_worker.circuit_breaker import CircuitBreaker, CircuitOpen, Refusals, Servers
 from forge_worker.loop import Loop
+from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway, SqlGateway
 from forge_worker.queue.hints import HttpHints, Listener
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.session import Session
 from forge_worker.queue.http.store import HttpStore, WaitingObjects
-from forge_worker.queue.objects import Objects
 from forge_worker.settings.settings import WorkerSettings
 
 # How long a statement waits for a free connection before it is retried later.

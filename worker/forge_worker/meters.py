@@ -12,8 +12,8 @@ from forge_schema.model.worker import Capacity
 from forge_schema.storage import Progress
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway
-from forge_worker.queue.objects import Objects
 
 # Round trips to the queue; a claim over HTTP may wait for work.
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

@@ -25,7 +25,7 @@ from forge_worker.machine.watched import UNSAFE
 from forge_worker.queue.hints import Listener
 from forge_worker.runners.choice import available
 from forge_worker.settings.settings import WorkerSettings
-from forge_worker.spot.notice import Notice, NoticeKind
+from forge_worker.spot import Notice, NoticeKind
 from support.workers.attempts import desk
 from support.workers.worker import SMALL
 

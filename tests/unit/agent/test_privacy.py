@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forge_worker.devices.gpu import asked
+from forge_worker.devices import asked
 from forge_worker.privacy import shown_flags
 
 if TYPE_CHECKING:

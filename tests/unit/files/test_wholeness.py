@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_worker.files.formats.records import masked
-from forge_worker.files.formats.wholeness import Whole, wholeness
-from forge_worker.files.kills import Kill, kill
+from forge_worker.files.kills import Kill, Whole, kill, wholeness
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from forge_worker.queue.objects import Objects
+    from forge_worker.queue import Objects
 
 TIMEOUT_S = 30
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 import pytest
 from forge_schema.model import worker
-from forge_worker.devices import GpuDevice, Inventory, Use
-from forge_worker.devices.inventory import GpuMissing
+from forge_worker.devices import GpuDevice, Use
+from forge_worker.devices.inventory import GpuMissing, Inventory
 from forge_worker.devices.nvidia import Nvml
 from pydantic import TypeAdapter
 from structlog.testing import capture_logs

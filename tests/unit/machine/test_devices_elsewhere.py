@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pynvml
 import pytest
-from forge_worker.devices import GpuDevice, Inventory, Use, rocm
-from forge_worker.devices.inventory import read_hardware
+from forge_worker.devices import GpuDevice, Use, rocm
+from forge_worker.devices.inventory import Inventory, read_hardware
 from forge_worker.devices.rocm import read_amd_smi, read_rocm_smi
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from forge_schema.model.worker import Speed
-from forge_worker.devices import GpuDevice, Inventory
+from forge_worker.devices import GpuDevice
+from forge_worker.devices.inventory import Inventory
 from forge_worker.machine import measure, speed
 from forge_worker.machine.speed import profile, words
 from forge_worker.settings.settings import WorkerSettings

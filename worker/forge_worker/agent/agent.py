@@ -35,8 +35,8 @@ from forge_worker.machine.watched import WatchedMachine
 from forge_worker.prepare.inputs.provision import input_labels
 from forge_worker.prepare.inputs.source import offered_folders
 from forge_worker.prepare.secrets import SecretProvision, SecretStore
+from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway
-from forge_worker.queue.objects import Objects
 from forge_worker.runners.choice import Runners
 from forge_worker.runners.docker.sandboxes import SandboxPool
 from forge_worker.settings.settings import WorkerSettings

@@ -16,7 +16,7 @@ from forge_worker.clock import Window, earlier, opening, seconds
 from forge_worker.loop import Bell, Loop
 from forge_worker.machine.watched import UNSAFE, Condition
 from forge_worker.queue.gateway import Gateway
-from forge_worker.spot.notice import Notice, NoticeKind
+from forge_worker.spot import Notice, NoticeKind
 
 PERIOD_S = 0.25
 # If the queue takes longer to answer, other jobs are given back meanwhile.

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.devices.gpu import GpuDevice, GpuSource, Use, asked
+from forge_worker.devices import GpuDevice, GpuSource, Use, asked
 from forge_worker.devices.nvidia import NvidiaSmi, Nvml
 from forge_worker.devices.rocm import Rocm
 

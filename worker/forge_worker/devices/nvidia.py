@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import pynvml
 import structlog
 
-from forge_worker.devices.gpu import GpuDevice, Use, asked
+from forge_worker.devices import GpuDevice, Use, asked
 
 T = TypeVar("T")
 Handle = Any

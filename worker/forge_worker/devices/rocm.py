@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from forge_worker.devices.gpu import GpuDevice, Use, asked
+from forge_worker.devices import GpuDevice, Use, asked
 
 ROOT = Path("/sys/class/kfd/kfd")
 

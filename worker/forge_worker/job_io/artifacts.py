@@ -19,8 +19,8 @@ from forge_worker.files.copies import check_size
 from forge_worker.files.safe_files import Listing, opened
 from forge_worker.files.saved_files import output_files
 from forge_worker.job_io.logs import CheckpointNotes
+from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway
-from forge_worker.queue.objects import Objects
 from forge_worker.transfers.sending import FileSender, FileSource, StoredChunks
 
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)

@@ -40,8 +40,8 @@ from forge_worker.job_io.occasions import (
 from forge_worker.job_io.restore import ForeignFiles, Restore, RestoredCheckpoint
 from forge_worker.job_io.snapshots import Snapshots
 from forge_worker.loop import Loop
+from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway
-from forge_worker.queue.objects import Objects
 from forge_worker.transfers.checkpoint_files import CheckpointFiles, worn
 from forge_worker.transfers.sending import StoredChunks
 

@@ -17,8 +17,8 @@ from forge_schema.zstd import compress
 
 from forge_worker.attempt import LiveAttempt, with_advice
 from forge_worker.loop import Loop
+from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway
-from forge_worker.queue.objects import Objects
 
 CHUNK_BYTES = 4 << 20
 # Stored output that stays on disk as well: the end of a job quotes its last lines.

@@ -18,8 +18,8 @@ from forge_worker.attempt import LiveAttempt
 from forge_worker.files.formats.folders import unfinished
 from forge_worker.files.safe_files import Listing, entered, remove_tree
 from forge_worker.files.saved_files import FilesSeen, Targets
+from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway
-from forge_worker.queue.objects import Objects
 from forge_worker.transfers.fetching import Fetcher, StoredParts
 
 NAMED = 3

@@ -33,7 +33,7 @@ from forge_worker.machine.slots import MachineSlot
 from forge_worker.prepare.bundle import BundleCache, archive
 from forge_worker.prepare.inputs.provision import fetched_places
 from forge_worker.prepare.python_env import ENV, EnvironmentProvision
-from forge_worker.queue.objects import Objects
+from forge_worker.queue import Objects
 from forge_worker.runners.choice import Runners
 from forge_worker.runners.runner import Handle, RunSpec
 from forge_worker.transfers.threads import TRANSFERS

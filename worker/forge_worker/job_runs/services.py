@@ -28,8 +28,8 @@ from forge_worker.prepare.inputs.provision import InputProvision
 from forge_worker.prepare.provisions import JobModuleProvision, KindProvision, Provision
 from forge_worker.prepare.python_env import EnvironmentProvision
 from forge_worker.prepare.secrets import SecretProvision, SecretStore
+from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway
-from forge_worker.queue.objects import Objects
 from forge_worker.runners.choice import Runners
 from forge_worker.settings.settings import WorkerSettings
 

@@ -10,7 +10,7 @@ from forge_schema.model.quantities import counted, duration_text
 from forge_schema.model.worker import Capacity
 
 from forge_worker.attempt import LiveAttempt
-from forge_worker.devices import Inventory
+from forge_worker.devices.inventory import Inventory
 from forge_worker.loop import Bell, Loop
 from forge_worker.machine import speed
 from forge_worker.machine.admission import Admission, Observer, limits_of

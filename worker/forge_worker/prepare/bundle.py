@@ -32,7 +32,7 @@ from forge_schema.model.quantities import counted, size_text
 from forge_schema.storage import Progress, keys
 
 from forge_worker.files.small_files import try_lock
-from forge_worker.queue.objects import Objects
+from forge_worker.queue import Objects
 from forge_worker.transfers.threads import TRANSFERS
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

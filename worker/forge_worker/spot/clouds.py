@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
+from forge_worker.spot import UNKNOWN_SHARE, Notice, NoticeKind, iso_time, left_s, mail_time
 from forge_worker.spot.metadata import MISSING, Metadata, MetadataAbsent, good, said_at
-from forge_worker.spot.notice import UNKNOWN_SHARE, Notice, NoticeKind, iso_time, left_s, mail_time
 
 AWS_NOTICE_S = 120.0
 TOKEN_S = 21600

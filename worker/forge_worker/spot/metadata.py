@@ -7,7 +7,7 @@ from functools import cached_property
 import httpx
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.spot.notice import mail_time
+from forge_worker.spot import mail_time
 
 PLACE = "http://169.254.169.254"
 # The server is on the machine's host; a slower connection means that there is none.

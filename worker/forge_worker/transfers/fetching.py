@@ -14,7 +14,7 @@ import stamina
 from forge_schema.storage import ObjectMissing, StoreUnreachable
 from forge_schema.storage.manifest import CheckpointUnsound, Extent
 
-from forge_worker.queue.objects import Objects
+from forge_worker.queue import Objects
 from forge_worker.transfers.threads import TRANSFERS, batches
 
 TRIES = 2

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from forge_schema.storage import ObjectTooLarge, Piece
 
 from forge_worker.files.copies import FileChanged
-from forge_worker.queue.objects import Objects
+from forge_worker.queue import Objects
 from forge_worker.transfers.threads import REQUESTS, TRANSFERS, batches
 
 # An object of up to this size takes less time than a request of its own.

@@ -24,9 +24,9 @@ from forge_worker.prepare.inputs.cache import InputCache
 from forge_worker.prepare.inputs.hub import HubFiles
 from forge_worker.prepare.inputs.source import InputSource, InputUnusable, JobFiles
 from forge_worker.prepare.secrets import SecretStore, SecretUnusable
+from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.http.session import ServerRefused
-from forge_worker.queue.objects import Objects
 from forge_worker.runners.runner import Mount, Runner, RunSpec
 
 PLACE = PurePosixPath("/forge/inputs")

@@ -21,8 +21,8 @@ from forge_schema.storage.manifest import (
     joined,
 )
 
+from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway
-from forge_worker.queue.objects import Objects
 from forge_worker.runners.docker.mounts import MountRefused, folder_fault
 from forge_worker.transfers.fetching import FetchedFile, FileParts, StoredParts
 
