@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from forge_client.cli.assistant.acting import Acting
 from forge_client.cli.assistant.reading import Reading
+from forge_client.cli.assistant.server import Acting
 from forge_schema.model.spec import KEYS
 
 HEAD = """\

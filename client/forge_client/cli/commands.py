@@ -62,7 +62,7 @@ PANELS = {
         "queue": "admin.queues:app",
         "key": "admin.keys:app",
         "team": "admin.team:app",
-        "invite": "admin.invite:invite",
+        "invite": "admin.keys:invite",
         "report": "admin.report:app",
         "db": "admin.db:app",
     },

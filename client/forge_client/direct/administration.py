@@ -11,7 +11,7 @@ from forge_schema.model.notifications import KeptNotification
 from forge_schema.service.admin import Admin
 from forge_schema.service.notifications import Notifying
 
-from forge_client.direct.translation import raising_client_errors
+from forge_client.direct import raising_client_errors
 from forge_client.errors import ClientError, as_client_error
 
 PATIENCE_S = 30.0

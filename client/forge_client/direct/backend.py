@@ -20,7 +20,7 @@ from forge_schema.service.local import LocalService
 from forge_schema.storage import Store, keys, open_store
 
 from forge_client.backend import Backend, Bundle, ImageTar, Progress
-from forge_client.direct.translation import checked_url, raising_client_errors, translated
+from forge_client.direct import checked_url, raising_client_errors, translated
 from forge_client.downloads import (
     at_once,
     put_together,

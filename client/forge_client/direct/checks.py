@@ -20,7 +20,7 @@ from forge_schema.storage.probe import probe
 from forge_schema.storage.store import Store
 
 from forge_client.backend import Check, CheckStanding, checked, failed, workers_check
-from forge_client.direct.translation import checked_url, translated
+from forge_client.direct import checked_url, translated
 from forge_client.errors import ClientError
 from forge_client.settings import QueueConnection
 

@@ -14,8 +14,7 @@ from forge_schema.database.migrate import upgrade
 from forge_schema.database.pool import explained
 from forge_schema.storage.probe import probe, require_fit
 
-from forge_client.direct import postgres_programs
-from forge_client.direct.translation import checked_url, translated
+from forge_client.direct import checked_url, postgres_programs, translated
 from forge_client.errors import ClientError
 
 NOTE = "forge is filling this database"

@@ -20,9 +20,8 @@ from forge_schema.service.caller import Caller
 from forge_schema.service.service import Service
 from forge_schema.storage import open_store
 
-from forge_client.direct import migration, postgres_programs
+from forge_client.direct import checked_url, migration, postgres_programs, translated
 from forge_client.direct.object_copy import copy
-from forge_client.direct.translation import checked_url, translated
 from forge_client.errors import ClientError, as_client_error
 from forge_client.settings import QueueConnection
 

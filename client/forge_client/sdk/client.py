@@ -21,10 +21,9 @@ from forge_client.project.tasks import packing
 from forge_client.results.names import whole_name
 from forge_client.sdk.administration import Administration
 from forge_client.sdk.job import Job
-from forge_client.sdk.parameters import compared_by
 from forge_client.sdk.plans import Plans
 from forge_client.sdk.rows import FoundRows, Rows
-from forge_client.sdk.sending import Sender, packed, requests
+from forge_client.sdk.sending import Sender, compared_by, packed, requests
 from forge_client.sdk.spec import JobSpec, JobWithCommand, NamedSpec
 from forge_client.sdk.sweeps import Sweep
 

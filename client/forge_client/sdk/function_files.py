@@ -20,8 +20,7 @@ from forge_client.project.matrix import Scalar
 from forge_client.project.submit import Parcel
 from forge_client.project.tasks import with_files
 from forge_client.sdk import function_runner as runner
-from forge_client.sdk.parameters import compared_by
-from forge_client.sdk.sending import packed
+from forge_client.sdk.sending import compared_by, packed
 
 FOLDER = ".forge-function"
 MARKS = (FILE, "pyproject.toml")

@@ -135,7 +135,7 @@ def _backend(running: Running) -> "DirectBackend":
 def _start_database(postgres: Postgres) -> None:
     from forge_schema.database.current import is_current  # noqa: PLC0415 - slow
 
-    from forge_client.direct.translation import translated  # noqa: PLC0415 - slow
+    from forge_client.direct import translated  # noqa: PLC0415 - slow
 
     if postgres.fresh:
         # It loads while Postgres creates its files.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forge_client.sdk.function_files import parameters
-from forge_client.sdk.parameters import MOST
+from forge_client.sdk.sending import MOST
 
 
 def train(lr: float, net: str = "cnn", **others: object) -> None:

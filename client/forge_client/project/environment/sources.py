@@ -54,8 +54,8 @@ from forge_client.project.environment.tools import (
 from forge_client.project.environment.uv import ABSENT, NotLocked
 
 if TYPE_CHECKING:
+    from forge_client.project.environment.tools import LockRows
     from forge_client.project.environment.tools.conda import Conda
-    from forge_client.project.environment.tools.rows import LockRows
 
 UV = "uv.lock"
 PIXI, CONDA_LOCK = "pixi.lock", ("conda-lock.yml", "conda-lock.yaml")

@@ -10,7 +10,7 @@ from typing import Any
 from forge_client.project.environment.fresh import check_digest, check_pins
 from forge_client.project.environment.names import Picked, canonical, decided
 from forge_client.project.environment.tables import PROJECT, dependencies, known, table, wrong
-from forge_client.project.environment.tools.rows import LockRows, Row, digests_of
+from forge_client.project.environment.tools import LockRows, Row, digests_of
 
 DEFAULT = "default"
 LOCKS = "`pdm lock`"

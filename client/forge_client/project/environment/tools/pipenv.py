@@ -10,7 +10,7 @@ from typing import Any
 from forge_client.project.environment.fresh import check_digest, may_hold
 from forge_client.project.environment.names import Picked, canonical, decided
 from forge_client.project.environment.tables import PUBLIC, known, none_of, wrong
-from forge_client.project.environment.tools.rows import LockRows, Row
+from forge_client.project.environment.tools import LockRows, Row
 
 LOCKS = "`pipenv lock`"
 DEFAULT, FOR_TESTS = "default", "develop"

@@ -21,7 +21,7 @@ from forge_client.project.environment.tables import (
     table,
     wrong,
 )
-from forge_client.project.environment.tools.rows import LockRows, Row, digests_of
+from forge_client.project.environment.tools import LockRows, Row, digests_of
 
 MAIN = "main"
 LOCKS = "`poetry lock`"

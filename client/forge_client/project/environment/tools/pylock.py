@@ -8,7 +8,7 @@ from typing import Any
 from forge_client.project.environment.fresh import check_pins, check_platform
 from forge_client.project.environment.names import Picked, decided
 from forge_client.project.environment.tables import OF_PYPI, PROJECT, known, needed, wrong
-from forge_client.project.environment.tools.rows import LockRows, Row
+from forge_client.project.environment.tools import LockRows, Row
 
 FILE = "pylock.toml"
 AGAIN = "write it again with the tool that made it, such as `uv export --format pylock.toml`"
