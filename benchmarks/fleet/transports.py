@@ -64,6 +64,7 @@ class Direct:
         self._queue = Queue(self._claims, actor="worker:fleet", ttl=LEASE_TTL)
         self._beats = Queue(self._renewals, actor="worker:fleet", ttl=LEASE_TTL)
         self.sleepers = Sleepers()
+        self._lanes: dict[int, Lanes] = {}
         self._sweeper = Sweeper(Tick(Queue(self._claims, actor="sweeper")), period_s=SWEEP_S)
 
     async def beat(self, worker: Simulated) -> None:
@@ -87,9 +88,12 @@ class Direct:
         self._beats.renew(worker.id, worker.boot_id, held, status, CONDITION)
 
     def _look(self, worker: Simulated, done: Fence | None, *, hinted: bool) -> Fence | None:
-        # A worker keeps its lanes for two seconds, which most looks are apart; kept here for all
-        # workers at once, they would take gigabytes.
-        lanes = Lanes(self._claims, worker.id)
+        # A worker keeps its lanes for two seconds, which most looks are apart. Those with a GPU serve
+        # all lanes; kept here for all of them at once, these would take gigabytes.
+        lanes = self._lanes.pop(worker.id, None) or Lanes(self._claims, worker.id)
+        lanes.forget()
+        if not worker.has_gpu:
+            self._lanes[worker.id] = lanes
         if hinted:
             lanes.doubt()
         ends = [End(done, Reason.SUCCEEDED, 0)] if done else []

@@ -1,11 +1,11 @@
 """The lanes that a worker can serve, remembered between claims."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from threading import Lock
 from time import monotonic
 
-from forge_schema.database.pool import Database, DatabaseUnreachable
+from forge_schema.database.pool import Database, DatabaseUnreachable, Row
 from forge_schema.model.lease import Grant, array
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import (
@@ -27,6 +27,8 @@ SPARING = 20
 FIRST_LOOK = 4
 # Up to how many lanes in all are read whether or not they have jobs.
 FEW = 256
+# Up to how many lanes a look at those with jobs leaps over the others.
+LEAPT = 4096
 # A worker that lost a GPU, or got it back, registers again, maybe with another server.
 SERVES_S = 60.0
 
@@ -40,8 +42,12 @@ class LaneBook:
         self._edition = Edition()
         self._failed: tuple[float, DatabaseUnreachable] | None = None
 
-    def edition(self, after: float, besides: Collection[int] = ()) -> Edition:
-        """Return the lanes as read after a moment, plus those in `besides`, even without jobs.
+    def edition(
+        self, after: float, besides: Collection[int] = (), skipped: Collection[int] = ()
+    ) -> Edition:
+        """Return the lanes as read after a moment, but those of the shapes `skipped`.
+
+        Those in `besides` are among them in any case, even without jobs.
 
         Raises:
             DatabaseUnreachable: the database does not answer, or did not while this call waited.
@@ -53,14 +59,15 @@ class LaneBook:
                     # Each of those who wait would otherwise wait for the time-out of every other.
                     if self._failed is not None and self._failed[0] >= asked_at:
                         raise self._failed[1]
-                    self._edition = self._read(besides)
+                    self._edition = self._read(besides, skipped)
                 return self._edition
         return self._edition
 
-    def _read(self, besides: Collection[int]) -> Edition:
+    def _read(self, besides: Collection[int], skipped: Collection[int]) -> Edition:
         # Before the look, so that a hint during it asks for another one.
         now = monotonic()
-        which = {"few": FEW, "besides": array(list(besides))}
+        which = {"few": FEW, "besides": array(list(besides)), "skipped": array(list(skipped))}
+        which["leapt"] = LEAPT if skipped else FEW
         try:
             rows = self._database.rows("match", again=True, **which)
         except DatabaseUnreachable as error:
@@ -76,7 +83,7 @@ class Lanes:
     A look sees all of them, or of many the first ones that have jobs. A job in one of many lanes
     that had none is seen after a hint or when the lanes are read again. Workers of one process
     share a `book`; of each one only this is kept: which shapes it serves, and how far it emptied
-    which lanes.
+    which lanes. A worker with a book of its own reads no lanes of shapes that it cannot serve.
     """
 
     def __init__(
@@ -92,6 +99,7 @@ class Lanes:
         self._backfill = Backfill(database, worker_id, refresh_s=refresh_s, patience_s=patience_s)
         self._database = database
         self._book = book or LaneBook(database)
+        self._alone = book is None
         self._refresh_s = refresh_s
         self._lock = Lock()
         self._edition = Edition()
@@ -99,6 +107,7 @@ class Lanes:
         self._needs: dict[int, Capacity | None] = {}
         # The shapes whose jobs it leaves to spot machines for a while.
         self._leaves: set[int] = set()
+        self._skipped: Collection[int] = ()
         # The same of gangs, of which this worker may be a part.
         self._gangs: dict[int, Capacity] = {}
         self._asked_at = -math.inf
@@ -145,7 +154,7 @@ class Lanes:
     def served(self, lane_ids: Collection[int]) -> list[Lane]:
         """Return those of some lanes that the worker can serve when idle, read now."""
         with self._lock:
-            self._turn_to(self._book.edition(math.inf, lane_ids), monotonic())
+            self._read(math.inf, lane_ids)
             lanes = [self._edition.lanes[i] for i in lane_ids if i in self._edition.lanes]
             serves = self._served.keys() | self._gangs.keys()
             return [self._seen(lane) for lane in lanes if lane.shape_id in serves]
@@ -153,10 +162,7 @@ class Lanes:
     def first(self) -> list[Lane]:
         """Return the lanes whose first jobs come first, of those that the worker serves if idle."""
         with self._lock:
-            now = monotonic()
-            edition = self._book.edition(max(self._after, now - self._refresh_s))
-            if edition is not self._edition:
-                self._turn_to(edition, now)
+            edition = self._read(max(self._after, monotonic() - self._refresh_s))
             return [self._seen(lane) for lane in edition.first(SHOWN, self._served, ())]
 
     @property
@@ -182,9 +188,7 @@ class Lanes:
         """
         with self._lock:
             now = monotonic()
-            edition = self._book.edition(max(self._after, now - self._refresh_s))
-            if edition is not self._edition:
-                self._turn_to(edition, now)
+            edition = self._read(max(self._after, now - self._refresh_s))
             dear = now <= self._above_until
             self._from_below = self._from_below or (self._came_back and not dear)
             self._came_back = False
@@ -261,12 +265,22 @@ class Lanes:
         if self._from_below and 0 < self._refresh_s < SPARING * seconds:
             self._above_until = monotonic() + SPARING * seconds
 
+    def _read(self, after: float, besides: Collection[int] = ()) -> Edition:
+        now = monotonic()
+        if self._alone and now - self._asked_at > SERVES_S:
+            # Of all shapes, since the lanes of those that it cannot serve need not be read.
+            self._forget_shapes(self._serves(None), now)
+        edition = self._book.edition(after, besides, self._skipped)
+        if edition is not self._edition:
+            self._turn_to(edition, monotonic())
+        return edition
+
     def _turn_to(self, edition: Edition, now: float) -> None:
         if now - self._asked_at > SERVES_S:
-            self._needs, self._gangs, self._asked_at = {}, {}, now
-            self._leaves = set()
+            self._forget_shapes([], now)
         # It may fail, so nothing of the edition is noted before it.
-        self._ask(edition.shapes.keys() - self._needs.keys())
+        if new := edition.shapes.keys() - self._needs.keys():
+            self._note(self._serves(array(sorted(new))))
         self._from_below = self._forgotten or now > self._above_until
         self._forgotten = False
         self._edition = edition
@@ -275,19 +289,27 @@ class Lanes:
             del self._watermarks[lane_id]
         self._served = {}
         if self.worker_id not in edition.asked:
-            needs = {shape: self._needs[shape] for shape in edition.shapes}
+            needs = {shape: self._needs.get(shape) for shape in edition.shapes}
             self._served = {shape: need for shape, need in needs.items() if need is not None}
         self._count = sum(len(edition.shapes[shape]) for shape in self._served)
 
-    def _ask(self, shapes: Collection[int]) -> None:
-        if not shapes:
-            return
-        which = {"worker_id": self.worker_id, "shapes": array(sorted(shapes))}
-        rows = self._database.rows("serves", again=True, **which)
-        alone = {row["id"]: needed(row) for row in rows if row["nodes"] == 1}
-        self._needs |= dict.fromkeys(shapes, None) | alone
-        self._gangs |= {row["id"]: needed(row) for row in rows if row["nodes"] > 1}
+    def _forget_shapes(self, rows: Sequence[Row], now: float) -> None:
+        self._needs, self._gangs, self._leaves = {}, {}, set()
+        self._note(rows)
+        self._asked_at = now
+
+    def _serves(self, shapes: str | None) -> Sequence[Row]:
+        which = {"worker_id": self.worker_id, "shapes": shapes}
+        return self._database.rows("serves", again=True, **which)
+
+    def _note(self, rows: Sequence[Row]) -> None:
+        needs = {row["id"]: None if row["cpus"] is None else needed(row) for row in rows}
+        gangs = {row["id"] for row in rows if row["nodes"] > 1}
+        self._needs |= {shape: None if shape in gangs else of for shape, of in needs.items()}
+        self._gangs |= {shape: of for shape in gangs if (of := needs[shape]) is not None}
         self._leaves |= {row["id"] for row in rows if row["leaves"]}
+        if self._alone:
+            self._skipped = [shape for shape, of in self._needs.items() if of is None]
 
     def _seen(self, lane: Lane) -> Lane:
         marks = self._watermarks.get(lane.id, {})

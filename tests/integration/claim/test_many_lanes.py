@@ -15,8 +15,9 @@ from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.database.statements import statement
 from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.states import Command
+from forge_schema.queue import lanes
 from forge_schema.queue.lane import SHOWN
-from forge_schema.queue.lanes import FEW, LaneBook, Lanes
+from forge_schema.queue.lanes import FEW, LEAPT, LaneBook, Lanes
 from support.at_once import at_once
 from support.queue.rig import Worker, spec
 from support.waiting import eventually
@@ -113,7 +114,8 @@ def test_reading_many_lanes_sorts_them_in_memory(rig: Rig) -> None:
     with rig.database.connection() as connection:
         connection.execute("ANALYZE")
         explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement("match")
-        row = connection.execute(explain, {"few": FEW, "besides": "{}"}).fetchone()
+        which = {"few": FEW, "leapt": LEAPT, "besides": "{}", "skipped": "{}"}
+        row = connection.execute(explain, which).fetchone()
     assert row is not None
     plan = row["QUERY PLAN"][0]["Plan"]
     assert plan["Actual Rows"] == len(owners)
@@ -153,6 +155,27 @@ def test_a_worker_with_a_shared_book_stops_and_goes_on_as_it_is_asked(rig: Rig) 
     assert (len(worker.claim()), len(other.claim())) == (0, 1)
     rig.registry.command(worker.id, None)
     assert len(worker.claim()) == 1
+
+
+@pytest.mark.parametrize("leapt", [LEAPT, FEW])
+@pytest.mark.parametrize("owners", [SHOWN, FEW + 44])
+def test_only_lanes_of_shapes_that_a_worker_serves_are_read(
+    rig: Rig, leapt: int, owners: int
+) -> None:
+    worker, named, large = rig.worker(), [f"o{n}" for n in range(owners)], 10**7
+    jobs = rig.queue.submit([spec(owner=o, memory_mb=mb) for o in named for mb in (1, large)])
+    submit(rig, ["o1"], 1, memory_mb=large, priority=1)
+    with patch.object(lanes, "LEAPT", leapt):
+        edition = worker.lanes._read(monotonic())
+        assert [lane.needs.memory_mb for lane in edition.lanes.values()] == [1] * owners
+        assert sorted(grant.job_id for grant in worker.claim(owners)) == jobs[::2]
+        # Of a new shape that it could serve, and of one that it could not.
+        job, _ = rig.queue.submit([spec(memory_mb=2), spec(memory_mb=large + 1)])
+        for expected in ([job], []):
+            worker.lanes.forget()
+            assert [grant.job_id for grant in worker.claim(2)] == expected
+        left = {lane.needs.memory_mb for lane in worker.lanes._edition.lanes.values()}
+    assert left <= {1, 2}
 
 
 def test_a_worker_that_could_not_ask_which_shapes_it_serves_asks_again(rig: Rig) -> None:

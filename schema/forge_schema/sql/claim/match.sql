@@ -1,53 +1,65 @@
 -- The lanes that a claim may look at, with what their jobs need, their owner's share, and their
--- first job; that says how long ago a worker first passed it by.
--- Of more than a `few` lanes in all, only those that have jobs, those `besides`, and those of gangs that
+-- first job; that says how long ago a worker first passed it by. Lanes of the shapes `skipped` are left
+-- out.
+-- Of more than a `few` lanes, only those that have jobs, those `besides`, and those of gangs that
 -- workers keep room for.
 -- `asked`, in the first row, has the workers that take no jobs: they are to drain or stop, or rest; `drafts`
 -- those that keep room for a gang, each with its lane and `nice`, the seconds until it should form, and
 -- its job.
-WITH RECURSIVE count AS MATERIALIZED (
-    SELECT count(*) <= %(few)s AS few FROM (SELECT FROM lane LIMIT %(few)s + 1) AS these
+WITH RECURSIVE wanted AS MATERIALIZED (
+    SELECT ARRAY(
+        SELECT these.id
+        FROM (
+            SELECT lane.id FROM shape JOIN lane ON lane.shape_id = shape.id
+            WHERE shape.id NOT IN (SELECT unnest(%(skipped)s::integer[]))
+            LIMIT %(leapt)s + 1
+        ) AS these
+        ORDER BY these.id
+    ) AS lanes
 ),
--- The first job of each lane that has one, found by jumping from lane to lane.
+count AS MATERIALIZED (
+    SELECT
+        lanes, cardinality(lanes) <= %(few)s AS few, cardinality(lanes) <= %(leapt)s AS leaps
+    FROM wanted
+),
+-- The first job of each lane that has one, found by jumping from lane to lane. Unless there are very
+-- many, it leaps over the lanes that are skipped.
 heads AS (
-    SELECT first.* FROM count CROSS JOIN LATERAL (
-        SELECT lane_id, nice, job_id, passed_at FROM ready
-        WHERE NOT count.few
-        ORDER BY lane_id, nice, job_id
-        LIMIT 1
-    ) AS first
+    SELECT 0 AS lane_id, 0::smallint AS nice, 0::bigint AS job_id, NULL::timestamptz AS passed_at
+    FROM count
+    WHERE NOT few
     UNION ALL
-    SELECT next.* FROM heads CROSS JOIN LATERAL (
+    SELECT next.* FROM heads CROSS JOIN count CROSS JOIN LATERAL (
         SELECT lane_id, nice, job_id, passed_at FROM ready
-        WHERE ready.lane_id > heads.lane_id
+        WHERE ready.lane_id >= CASE
+            WHEN count.leaps THEN count.lanes[width_bucket(heads.lane_id, count.lanes) + 1]
+            ELSE heads.lane_id + 1
+        END
         ORDER BY ready.lane_id, ready.nice, ready.job_id
         LIMIT 1
     ) AS next
 ),
 open AS MATERIALIZED (
+    SELECT lane.*, heads.nice, heads.job_id, heads.passed_at
+    FROM heads JOIN lane ON lane.id = heads.lane_id
+    WHERE lane.shape_id NOT IN (SELECT unnest(%(skipped)s::integer[]))
+    UNION ALL
     SELECT lane.*, head.nice, head.job_id, head.passed_at
-    FROM count
-    JOIN lane ON count.few
+    FROM (
+        SELECT unnest(lanes) FROM count WHERE few
+        UNION
+        SELECT unnest(%(besides)s::integer[])
+        UNION
+        SELECT draft.lane_id FROM draft WHERE draft.until > forge_now()
+    ) AS one (lane_id)
+    JOIN lane ON lane.id = one.lane_id
     LEFT JOIN LATERAL (
         SELECT ready.nice, ready.job_id, ready.passed_at FROM ready
         WHERE ready.lane_id = lane.id
         ORDER BY ready.nice, ready.job_id
         LIMIT 1
     ) AS head ON true
-    UNION ALL
-    SELECT lane.*, these.nice, these.job_id, these.passed_at
-    FROM (
-        SELECT lane_id, nice, job_id, passed_at FROM heads
-        UNION ALL
-        SELECT lane_id, NULL, NULL, NULL
-        FROM (
-            SELECT unnest(%(besides)s::integer[])
-            UNION
-            SELECT draft.lane_id FROM draft WHERE draft.until > forge_now()
-        ) AS one (lane_id), count
-        WHERE NOT count.few AND lane_id NOT IN (SELECT lane_id FROM heads)
-    ) AS these
-    JOIN lane ON lane.id = these.lane_id
+    WHERE one.lane_id NOT IN (SELECT heads.lane_id FROM heads)
 ),
 shares AS MATERIALIZED (
     SELECT forge_shares(ARRAY(SELECT DISTINCT owner FROM open)) AS by_owner
