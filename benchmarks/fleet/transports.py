@@ -88,8 +88,8 @@ class Direct:
         self._beats.renew(worker.id, worker.boot_id, held, status, CONDITION)
 
     def _look(self, worker: Simulated, done: Fence | None, *, hinted: bool) -> Fence | None:
-        # A worker keeps its lanes for two seconds, which most looks are apart. Those with a GPU serve
-        # all lanes; kept here for all of them at once, these would take gigabytes.
+        # A worker keeps its lanes for two seconds, which most looks are apart. Kept here for all of
+        # those with a GPU at once, which serve all lanes, they would take gigabytes.
         lanes = self._lanes.pop(worker.id, None) or Lanes(self._claims, worker.id)
         lanes.forget()
         if not worker.has_gpu:

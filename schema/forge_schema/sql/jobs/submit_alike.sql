@@ -3,7 +3,7 @@
 -- so if it is another case after all: if the first key is in use, if an upload is missing, or if the
 -- owner needs approval to spend. Another key that is in use is an error.
 -- What jobs have of their own comes as texts with a separator: as arrays, it takes longer to read.
--- job -> ready.
+-- job -> job_tag, ready.
 WITH plain AS MATERIALIZED (
     SELECT forge_now() AS now, forge_parts(%(owner)s, %(bundle_digest)s, %(shared)s::jsonb) AS parts
     FROM owner_quota AS o
@@ -37,6 +37,11 @@ inserted AS (
         string_to_table(%(keys)s, E'\x1f'), string_to_table(%(digests)s, E'\x1f')
     ) AS each (name, spec, idempotency_key, content_digest)
     RETURNING id
+),
+tagged AS (
+    INSERT INTO job_tag (job_id, tag, owner)
+    SELECT inserted.id, own.tag, %(owner)s
+    FROM string_to_table(%(tags)s, E'\x1f') AS own (tag), inserted
 ),
 now_ready AS (
     INSERT INTO ready (lane_id, nice, job_id, ready_at, parts)
