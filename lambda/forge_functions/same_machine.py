@@ -17,7 +17,9 @@ from forge_schema.model.stored import in_chunks
 from forge_schema.storage import StoreError
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.same_machine import (
+    KEEP,
     MOST,
+    UNREAD,
     FileRequest,
     Unheard,
     address,
@@ -102,33 +104,38 @@ class SameMachineObjects:
             if signer.is_over(permit):
                 status = _say(line, HTTPStatus.FORBIDDEN)
             elif permit.method == "PUT" and file is not None and offset.isdecimal():
-                with self._turns:
-                    status = _say(line, self._outcome(permit, file, int(offset)))
+                status = _say(line, self._outcome(line, permit, file, int(offset)))
             else:
                 status = self._sent(line, permit)
         took = round(1000 * (perf_counter() - began), 1)
         where = {"method": permit.method, "path": PATH + permit.key}
         log.info("request", **where, status=int(status), ms=took, same_machine=True)
 
-    def _outcome(self, permit: Permit, file: int, offset: int) -> HTTPStatus:
+    def _outcome(self, line: socket.socket, permit: Permit, file: int, offset: int) -> HTTPStatus:
         try:
-            return self._stored(permit, file, offset)
+            return self._stored(line, permit, file, offset)
         except Refused as error:
             return error.status
         except ForgeError as error:
             log.warning("file_not_copied", key=permit.key, error=error.message)
             return HTTPStatus.SERVICE_UNAVAILABLE
 
-    def _stored(self, permit: Permit, file: int, offset: int) -> HTTPStatus:
+    def _stored(self, line: socket.socket, permit: Permit, file: int, offset: int) -> HTTPStatus:
         store = self._shared.store
         assert isinstance(store, FileStore)  # noqa: S101 - otherwise nothing listens
         if permit.if_absent and store.size(permit.key) is not None:
             return HTTPStatus.PRECONDITION_FAILED
         with store.incoming(permit.key, if_absent=permit.if_absent) as incoming:
-            Upload(permit, incoming).copy(file, offset)
+            upload, key = Upload(permit, incoming), permit.key
+            with self._turns:
+                upload.copy(file, offset)
+            if permit.sha256 == UNREAD:
+                if not _is_wanted(line, upload.sha256):
+                    return HTTPStatus.NO_CONTENT
+                key = key.removesuffix(UNREAD) + upload.sha256
             if permit.owner:
                 self._shared.note_upload(permit.owner, permit.sha256)
-            placed = incoming.place()
+            placed = incoming.place(key)
         return HTTPStatus.OK if placed else HTTPStatus.PRECONDITION_FAILED
 
     def _sent(self, line: socket.socket, permit: Permit) -> HTTPStatus:
@@ -142,6 +149,12 @@ class SameMachineObjects:
         except StoreError:
             return _say(line, HTTPStatus.NOT_FOUND)
         return HTTPStatus.OK
+
+
+def _is_wanted(line: socket.socket, sha256: str) -> bool:
+    """Tell what the SHA-256 of a copy is, and return whether it is to be kept."""
+    send(line, sha256.encode())
+    return line.recv(MOST) == KEEP
 
 
 def _say(line: socket.socket, status: HTTPStatus) -> HTTPStatus:

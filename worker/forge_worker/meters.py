@@ -1,6 +1,6 @@
 """Meters: what an agent counts and times from its start, at its gateway and its object store."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, cast
 from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
 from forge_schema.model.states import WorkerStatus
 from forge_schema.model.worker import Capacity
-from forge_schema.storage import Progress
+from forge_schema.storage import Progress, Taken
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from forge_worker.queue import Objects
@@ -151,6 +151,19 @@ class MeteredObjects:
         stored = self._objects.put_part(key, file, offset, size)
         self._meters.uploaded(size if stored else 0)
         return stored
+
+    def put_unread(
+        self,
+        key: Callable[[str], str],
+        file: BinaryIO,
+        offset: int,
+        size: int,
+        wanted: Callable[[str], bool],
+        /,
+    ) -> Taken | None:
+        taken = self._objects.put_unread(key, file, offset, size, wanted)
+        self._meters.uploaded(size if taken is not None and taken.kept else 0)
+        return taken
 
     def put_file(
         self, key: str, path: Path, *, if_absent: bool = False, progress: Progress | None = None

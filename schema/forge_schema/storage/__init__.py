@@ -15,6 +15,7 @@ from forge_schema.storage.store import (
     StoreUnfit,
     StoreUnreachable,
     StoreUrlInvalid,
+    Taken,
 )
 from forge_schema.storage.store_url import folder_of, s3_place, split
 
@@ -31,6 +32,7 @@ __all__ = [
     "StoreUnreachable",
     "StoreUrlInvalid",
     "StoredObject",
+    "Taken",
     "open_store",
 ]
 

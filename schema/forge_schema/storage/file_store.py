@@ -39,7 +39,7 @@ class Incoming:
     """An object written in pieces. It is invisible until `place`."""
 
     write: Callable[[bytes | memoryview], object]
-    place: Callable[[], bool]
+    place: Callable[..., bool]
 
 
 class FileStore:
@@ -77,6 +77,9 @@ class FileStore:
                 return False
             self._place(into, temporary, target, if_absent=False)
         return True
+
+    def put_unread(self, *_: object) -> None:
+        return None  # what is copied after it was hashed may share the disk's blocks
 
     def put_together(self, objects: Mapping[str, bytes]) -> bool:
         with ExitStack() as held:
@@ -123,13 +126,15 @@ class FileStore:
     def incoming(self, key: str, *, if_absent: bool = False) -> Iterator[Incoming]:
         """Write an object in pieces. An object not placed by the end of the block is deleted.
 
-        `place` returns the same as `put`.
+        `place` returns the same as `put`; it may be given another key.
         """
-        target = self._path(key)
+
+        def place(named: str = key) -> bool:
+            return self._place(file, temporary, self._path(named), if_absent=if_absent)
+
+        self._path(key)
         with self._writing(key) as (file, temporary):
-            yield Incoming(
-                file.write, lambda: self._place(file, temporary, target, if_absent=if_absent)
-            )
+            yield Incoming(file.write, place)
 
     def size(self, key: str) -> int | None:
         try:

@@ -3,6 +3,10 @@
 A server listens on a socket with a name and no file, which only its machine's network namespace
 has. It proves first that it signed the URL: after its end, anybody could take the name. The worker
 then shows the signature; it sends the file to store, or gets the file that it wants.
+
+Of what it has not read yet, the worker does not know the SHA-256: it has `UNREAD` signed instead.
+The server copies the file, and tells the SHA-256 of its copy, which is the object if the worker
+then says so. Nobody reads the file twice.
 """
 
 import hmac
@@ -25,6 +29,9 @@ from forge_schema.storage.signed import PATH, Permit
 MOST = 16 << 10
 PURPOSE = b"forge same machine 1"
 HEX = "^[0-9a-f]{64}$"
+# Nothing that could be stored has it, so that such a permit is worth nothing over HTTP.
+UNREAD = "0" * 64
+KEEP, DROP = b"keep", b"drop"
 
 
 class FileRequest(BaseModel):

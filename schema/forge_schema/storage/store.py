@@ -82,6 +82,14 @@ class Piece:
     sha256: str
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a store copied and hashed, and whether it kept it as an object."""
+
+    sha256: str
+    kept: bool = False
+
+
 class Store(Protocol):
     """An object store. Objects appear completely or not at all.
 
@@ -116,6 +124,21 @@ class Store(Protocol):
         """Write an object by a copy of a part of an open file; False if this store cannot.
 
         If the file ends before, so does the object.
+        """
+
+    def put_unread(
+        self,
+        key: Callable[[str], str],
+        file: BinaryIO,
+        offset: int,
+        size: int,
+        wanted: Callable[[str], bool],
+        /,
+    ) -> Taken | None:
+        """Copy and hash a part of an open file in one go; None if this store cannot.
+
+        If `wanted` says so of its SHA-256, the copy is the object at the `key` for that, which ends
+        in it.
         """
 
     def put_together(self, objects: Mapping[str, bytes]) -> bool:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
+import httpx
 import pytest
 from forge_functions.same_machine import SameMachineObjects
 from forge_schema.http_client import tls_context
-from forge_schema.storage import ObjectMissing, StoreError
+from forge_schema.storage import ObjectMissing, StoreError, Taken
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.keys import RESERVED
+from forge_schema.storage.manifest import CHUNK_BYTES
 from forge_schema.storage.same_machine import (
     MOST,
+    UNREAD,
     FileRequest,
     address,
     new_socket,
@@ -25,9 +29,12 @@ from forge_schema.storage.same_machine import (
     received,
     send,
 )
+from forge_worker.files.copies import FileChanged, read_at
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.same_machine import SameMachine
 from forge_worker.queue.http.store import HttpObjects, HttpStore
+from forge_worker.transfers import sending
+from forge_worker.transfers.sending import FileSender, FileSource, StoredChunks
 from support.http.api import opened
 from support.http.http_worker import PLENTY, machine, session
 from support.workers.attempts import attempt_of
@@ -61,8 +68,11 @@ class Beside:
         """Sign URLs that lead nowhere, so that nothing else but the socket works."""
         self.services.settings.public_url = NOWHERE
 
+    def named(self, sha256: str) -> str:
+        return f"{self.prefix}x/{sha256}"
+
     def key(self, content: bytes) -> str:
-        return f"{self.prefix}x/{hashlib.sha256(content).hexdigest()}"
+        return self.named(hashlib.sha256(content).hexdigest())
 
     def put(self, content: bytes) -> SignedUrl:
         digest = hashlib.sha256(content).hexdigest()
@@ -179,6 +189,81 @@ def test_a_lie_is_not_stored(beside: Beside) -> None:
         assert SameMachine().put(signed, source, 0, len(content))
     assert beside.store.get(beside.key(content)) == content
     assert beside.is_tidy
+
+
+def test_a_file_that_nobody_has_read_is_named_by_the_copy_of_it(
+    beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "UNREAD_BYTES", 1)
+    content, file = os.urandom(700_000), beside.root / "source"
+    file.write_bytes(b"before" + content + b"after")
+    stored = StoredChunks(beside.root / "journal")
+    sender = FileSender(beside.objects, stored, beside.named, lambda: None)
+
+    def opened() -> BinaryIO:
+        return file.open("rb")
+
+    def source(*, is_new: bool) -> FileSource:
+        read = partial(read_at, file) if not is_new else refused
+        return FileSource("f", 700_000, read, 300_000, open=opened, begins_at=6, is_new=is_new)
+
+    def refused(*_: int) -> bytes:
+        pytest.fail("it was read")
+
+    beside.only_here()
+    new = source(is_new=True)
+    sender.send([new])
+    pieces = [content[start : start + 300_000] for start in range(0, 700_000, 300_000)]
+    assert new.left == 0
+    assert new.keys == [beside.key(piece) for piece in pieces]
+    assert [beside.store.get(key) for key in new.keys] == pieces
+    # What is known already is not kept a second time.
+    beside.store.delete(new.keys[0])
+    again = source(is_new=True)
+    sender.send([again])
+    assert again.keys == new.keys
+    assert beside.store.size(new.keys[0]) is None
+    assert beside.is_tidy
+
+
+def test_a_file_that_changes_while_it_is_copied_is_stored_nowhere(
+    beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "UNREAD_BYTES", 1)
+    file, stored = beside.root / "source", StoredChunks(beside.root / "journal")
+    file.write_bytes(os.urandom(300_000))
+
+    @contextmanager
+    def opened() -> Iterator[BinaryIO]:
+        with file.open("rb") as source:
+            yield source
+        raise FileChanged("it was rewritten")
+
+    new = FileSource("f", 300_000, lambda *_: b"", CHUNK_BYTES, open=opened, is_new=True)
+    with pytest.raises(FileChanged):
+        FileSender(beside.objects, stored, beside.named, lambda: None).send([new])
+    assert not stored.resumes
+    assert new.left == 1
+
+
+def test_a_permit_without_a_digest_is_worth_nothing_elsewhere(beside: Beside) -> None:
+    content, file = os.urandom(1000), beside.root / "source"
+    file.write_bytes(content)
+    signer, key = beside.services.own_signer(beside.url), beside.named(UNREAD)
+    permit = signer.put(key, size=1000, sha256=UNREAD)
+    owned = signer.put(key, size=1000, sha256=UNREAD, owner="ann")
+    longer = signer.put(key, size=1001, sha256=UNREAD)
+    assert httpx.put(permit.url, content=content).status_code == 422
+    with file.open("rb") as source:
+        for other in (owned, longer):
+            assert SameMachine().put_unread(other, source, 0, 1000, lambda _: True) is None
+        digest = hashlib.sha256(content).hexdigest()
+        taken = SameMachine().put_unread(permit, source, 0, 1000, lambda _: False)
+        assert taken == Taken(digest, kept=False)
+        assert list(beside.store.list(beside.prefix)) == []
+        taken = SameMachine().put_unread(permit, source, 0, 1000, lambda _: True)
+    assert taken == Taken(digest, kept=True)
+    assert [one.key for one in beside.store.list(beside.prefix)] == [beside.key(content)]
 
 
 def test_what_is_no_file_to_read_is_not_stored(beside: Beside) -> None:

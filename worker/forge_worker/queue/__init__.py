@@ -1,10 +1,10 @@
 """The worker's connections to the queue and the store; what it needs of the store."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from forge_schema.storage import Piece, Progress
+from forge_schema.storage import Piece, Progress, Taken
 
 
 class Objects(Protocol):
@@ -24,6 +24,21 @@ class Objects(Protocol):
         """Write an object by a copy of a part of an open file; False if this store cannot.
 
         Its key ends in its SHA-256. If the file ends before, so does the object, or it is refused.
+        """
+
+    def put_unread(
+        self,
+        key: Callable[[str], str],
+        file: BinaryIO,
+        offset: int,
+        size: int,
+        wanted: Callable[[str], bool],
+        /,
+    ) -> Taken | None:
+        """Copy and hash a part of an open file in one go; None if this store cannot.
+
+        If `wanted` says so of its SHA-256, the copy is the object at the `key` for that, which ends
+        in it.
         """
 
     def put_file(

@@ -149,7 +149,12 @@ class CheckpointFiles:
         fresh = {path: copy for path, copy in copies.items() if path not in same}
         packs = self._packed(fresh)
         together = {path for pack in packs for path in pack.copies}
-        sources = [self._source(path, fresh[path]) for path in fresh if path not in together]
+        old = fresh.keys() if self._stored.resumes else {entry.path for entry in known}
+        sources = [
+            self._source(path, fresh[path], is_new=path not in old)
+            for path in fresh
+            if path not in together
+        ]
         sender = FileSender(self._objects, self._stored, key, self._go_on)
         sender.send([*sources, *(pack.source for pack in packs)])
         if any(pack.source.refused for pack in packs):
@@ -168,9 +173,15 @@ class CheckpointFiles:
             return []
         return list(packed(small))
 
-    def _source(self, path: str, copy: Copy) -> FileSource:
+    def _source(self, path: str, copy: Copy, *, is_new: bool) -> FileSource:
         return FileSource(
-            path, copy.size, copy.read, self._chunk_bytes, open=copy.opened, begins_at=copy.at
+            path,
+            copy.size,
+            copy.read,
+            self._chunk_bytes,
+            open=copy.opened,
+            begins_at=copy.at,
+            is_new=is_new,
         )
 
     def _entry(self, source: FileSource, mtime_ns: int) -> Entry:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Protocol
 
@@ -15,9 +15,11 @@ from forge_schema.storage import ObjectMissing, StoreUnreachable
 from forge_schema.storage.manifest import CheckpointUnsound, Extent
 
 from forge_worker.queue import Objects
-from forge_worker.transfers.threads import TRANSFERS, batches
+from forge_worker.transfers.threads import MOST_THREADS, TRANSFERS, batches
 
 TRIES = 2
+# Batches whose URLs are asked for together: those of as many threads.
+AHEAD = MOST_THREADS
 NO_FOLDER = (FileExistsError, IsADirectoryError, NotADirectoryError)
 
 
@@ -109,15 +111,23 @@ class Fetcher:
                 if (entry.path, extent.offset) not in self._placed:
                     (packs[extent.key] if extent.pack_bytes else alone).append((entry, extent))
         sized = ((pack, pack[0][1].pack_bytes) for pack in packs.values())
-        calls = chain(
-            (partial(self._fetch, few) for few in batches((part, part[1].size) for part in alone)),
+        # Two threads that write to one file wait for each other.
+        alone.sort(key=lambda part: part[1].offset)
+        calls: Iterator[Callable[[], None]] = chain(
+            self._expected(batches((part, part[1].size) for part in alone)),
             (partial(self._fetch_packs, few) for few in batches(sized)),
         )
         for _ in TRANSFERS.each(calls):
             pass
 
+    def _expected(self, each: Iterator[list[Wanted]]) -> Iterator[Callable[[], None]]:
+        """Yield a call for each batch, and prepare for some of them at once."""
+        while some := list(islice(each, AHEAD)):
+            parts = [extent for batch in some for _, extent in batch]
+            self._parts.expect(parts)
+            yield from (partial(self._fetch, batch) for batch in some)
+
     def _fetch(self, batch: list[Wanted]) -> None:
-        self._parts.expect([extent for _, extent in batch])
         for entry, extent in batch:
             try:
                 self._place(entry, extent)

@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
 
-from forge_schema.storage import ObjectTooLarge, Piece
+from forge_schema.storage import ObjectTooLarge, Piece, Taken
 
 from forge_worker.files.copies import FileChanged
 from forge_worker.queue import Objects
@@ -20,6 +20,8 @@ SMALL_BYTES = 64 << 10
 # Base64 adds a third, and a proxy in front of a server may limit bodies to 1 MiB.
 TOGETHER_BYTES = 512 << 10
 
+# What takes longer to hash than to ask for a URL without its SHA-256.
+UNREAD_BYTES = 8 << 20
 # What is hashed at once still lies in the processor's cache.
 HASHED_BYTES = 256 << 10
 
@@ -69,6 +71,11 @@ class StoredChunks:
         with self._lock, self._journal.open("a", encoding="utf-8") as journal:
             journal.write(f"{sha256} {key}\n")
 
+    @property
+    def resumes(self) -> bool:
+        """Whether something was stored since the last `reset`."""
+        return self._journal.exists()
+
     def release(self, sha256: str) -> None:
         """Forget an object that could not be stored."""
         with self._lock:
@@ -92,7 +99,8 @@ class FileSource:
     by their content. `left` counts the pieces to store; `refused` is set if the store does not
     accept an object of that size. With `open`, all but small files are hashed first, and only what
     is not stored yet is read into memory, one piece a thread, or copied by the store itself, from
-    `begins_at` on in the opened file.
+    `begins_at` on in the opened file. Of a file that `is_new`, so that hardly any piece is stored,
+    a store that can do both at once copies and hashes each.
     """
 
     path: str
@@ -102,6 +110,7 @@ class FileSource:
     key: str | None = None
     open: Open | None = None
     begins_at: int = 0
+    is_new: bool = False
     refused: ObjectTooLarge | None = None
     left: int = field(init=False)
     _whole: "hashlib._Hash" = field(default_factory=hashlib.sha256)
@@ -156,19 +165,23 @@ class FileSource:
                 self._whole.update(data)
             return offset, data
 
-    def hash_next(self) -> tuple[int, int, str]:
-        """Hash the next piece, and return its offset, size and SHA-256.
+    def step(self) -> tuple[int, int]:
+        """Return the offset and size of the next piece, which the caller hashes."""
+        with self._lock:
+            offset, size = self._offset, min(self.piece_bytes, self.size - self._offset)
+            self._offset += size
+            return offset, size
+
+    def hashed(self, offset: int, size: int) -> str:
+        """Return the SHA-256 of a part.
 
         Raises:
             FileChanged: the file ends before its size.
         """
-        with self._lock:
-            offset, size = self._offset, min(self.piece_bytes, self.size - self._offset)
-            self._offset += size
         digest = hashlib.sha256()
         for start in range(offset, offset + size, HASHED_BYTES):
             digest.update(self.content(start, min(HASHED_BYTES, offset + size - start)))
-        return offset, size, digest.hexdigest()
+        return digest.hexdigest()
 
     def content(self, offset: int, size: int) -> bytes:
         """Read a part.
@@ -193,7 +206,7 @@ class FileSource:
 
 @dataclass(frozen=True, slots=True)
 class SourcePart:
-    """A piece of a source: what was read, or None if it was only hashed."""
+    """A piece of a source: what was read, or None if it was only hashed, or `kept`, too."""
 
     source: FileSource
     offset: int
@@ -201,6 +214,7 @@ class SourcePart:
     sha256: str
     key: str
     data: bytes | None
+    kept: bool = False
 
     @property
     def named(self) -> bool:
@@ -261,14 +275,31 @@ class FileSender:
     def _read(self, source: FileSource) -> SourcePart:
         self._go_on()
         if source.hashed_first:
-            offset, size, sha256 = source.hash_next()
-            return SourcePart(source, offset, size, sha256, self._key(sha256), None)
+            offset, size = source.step()
+            taken = self._taken(source, offset, size) or Taken(source.hashed(offset, size))
+            named = self._key(taken.sha256)
+            return SourcePart(source, offset, size, taken.sha256, named, None, taken.kept)
         offset, data = source.next()
         sha256 = hashlib.sha256(data).hexdigest()
         key = source.key
         if key is None or source.chunked:
             key = self._key(sha256)
         return SourcePart(source, offset, len(data), sha256, key, data)
+
+    def _taken(self, source: FileSource, offset: int, size: int) -> Taken | None:
+        """Have the store copy and hash a new piece; None if it cannot.
+
+        If the file was changed meanwhile, the object is not what the file was, and is never
+        confirmed.
+        """
+        if not source.is_new or source.open is None or size < UNREAD_BYTES:
+            return None
+        with source.open() as file:
+            begins_at = source.begins_at + offset
+            return self._objects.put_unread(self._key, file, begins_at, size, self._is_fresh)
+
+    def _is_fresh(self, sha256: str) -> bool:
+        return sha256 not in self._stored
 
     def _claimed(self, part: SourcePart) -> bool:
         """Record where a part is stored, and return whether it must be sent there."""
@@ -293,7 +324,10 @@ class FileSender:
                 together |= contents.keys()
                 for part in few:
                     self._confirm(part, left)
-        alone = [part for part in parts if part.key not in together]
+        for part in parts:
+            if part.kept:
+                self._confirm(part, left)
+        alone = [part for part in parts if not part.kept and part.key not in together]
         self._objects.expect(puts=[Piece(piece.key, piece.size, piece.sha256) for piece in alone])
         for _ in REQUESTS.each(partial(self._put, part, left) for part in alone):
             pass

@@ -91,6 +91,9 @@ class S3Store:
     def put_part(self, key: str, file: BinaryIO, offset: int, size: int) -> bool:  # noqa: ARG002
         return False
 
+    def put_unread(self, *_: object) -> None:
+        return None
+
     def put_together(self, objects: Mapping[str, bytes]) -> bool:  # noqa: ARG002 - S3 takes one each
         return False
 

@@ -9,7 +9,11 @@ from time import monotonic
 from typing import BinaryIO, TypeVar
 
 from forge_schema.model.stored import SignedUrl
+from forge_schema.storage import Taken
+from forge_schema.storage.keys import is_digest
 from forge_schema.storage.same_machine import (
+    DROP,
+    KEEP,
     MOST,
     FileRequest,
     Unheard,
@@ -43,6 +47,27 @@ class SameMachine:
             return int(line.recv(MOST) or 0) == HTTPStatus.OK
 
         return self._asked(signed, asking) or False
+
+    def put_unread(
+        self,
+        signed: SignedUrl,
+        file: BinaryIO,
+        offset: int,
+        size: int,
+        wanted: Callable[[str], bool],
+    ) -> Taken | None:
+        """Have a part of a file copied and hashed, and kept if it is wanted; None as `put`."""
+
+        def asking(line: socket.socket, signature: str) -> Taken | None:
+            send(line, f"{signature} {offset}".encode(), [file])
+            line.settimeout(COPIED_S + size / BYTES_PER_S)
+            if not is_digest(sha256 := line.recv(MOST).decode("ascii", "replace")):
+                return None
+            send(line, KEEP if (kept := wanted(sha256)) else DROP)
+            done = HTTPStatus.OK if kept else HTTPStatus.NO_CONTENT
+            return Taken(sha256, kept) if int(line.recv(MOST) or 0) == done else None
+
+        return self._asked(signed, asking)
 
     def get(self, signed: SignedUrl) -> BinaryIO | None:
         """Return an object, open for reading; None if it must be fetched, or is missing."""

@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import BinaryIO, TypeVar
 
 import stamina
@@ -27,9 +28,11 @@ from forge_schema.storage import (
     Progress,
     StoreError,
     StoreUnreachable,
+    Taken,
 )
 from forge_schema.storage.keys import is_digest
 from forge_schema.storage.manifest import DIGEST
+from forge_schema.storage.same_machine import UNREAD
 from forge_schema.storage.store import landing
 
 from forge_worker.attempt import LiveAttempt
@@ -58,6 +61,8 @@ class HttpStore:
         self.session = session
         self.requests = SignedRequests(tls)
         self.same_machine = SameMachine()
+        # Whether the last URL was of a server on this machine, or there was none yet.
+        self.is_beside = True
 
     def close(self) -> None:
         self.requests.close()
@@ -75,6 +80,8 @@ class HttpObjects:
         self._attempt = attempt
         # URLs for objects that are expected next.
         self._ahead: dict[tuple[str, str], tuple[Transfer, SignedUrl]] = {}
+        # The last URL for what nobody has read, and until when it serves others of the same size.
+        self._same: tuple[Transfer, SignedUrl, float] | None = None
 
     def expect(self, *, puts: Sequence[Piece] = (), gets: Sequence[str] = ()) -> None:
         wanted = [
@@ -105,6 +112,23 @@ class HttpObjects:
             return False
         wanted = _put(key, size, digest)
         return _again(lambda: self._send_part(wanted, file, offset))
+
+    def put_unread(
+        self,
+        key: Callable[[str], str],
+        file: BinaryIO,
+        offset: int,
+        size: int,
+        wanted: Callable[[str], bool],
+        /,
+    ) -> Taken | None:
+        if not self._store.is_beside:
+            return None
+        signed = self._unread(_put(key(UNREAD), size, UNREAD))
+        taken = self._store.same_machine.put_unread(signed, file, offset, size, wanted)
+        if taken is None:
+            self._same = None
+        return taken
 
     def put_together(self, objects: Mapping[str, bytes]) -> bool:
         if not self._store.session.stores_small_objects:
@@ -157,6 +181,7 @@ class HttpObjects:
 
     def _send_part(self, wanted: Transfer, file: BinaryIO, offset: int) -> bool:
         signed, requests, size = self._signed(wanted), self._store.requests, wanted.size or 0
+        self._store.is_beside = signed.same_machine is not None
         if self._store.same_machine.put(signed, file, offset, size):
             return True
         pieces = requests.content(signed, file, offset, size)
@@ -170,6 +195,14 @@ class HttpObjects:
             return
         for request, url in zip(wanted, urls, strict=True):
             self._ahead[request.operation, request.key] = (request, url)
+
+    def _unread(self, wanted: Transfer) -> SignedUrl:
+        if (same := self._same) is not None and same[0] == wanted and monotonic() < same[2]:
+            return same[1]
+        signed = _again(lambda: self._signed(wanted))
+        self._store.is_beside = signed.same_machine is not None
+        self._same = wanted, signed, monotonic() + signed.expires_in_s / 2
+        return signed
 
     def _urls(self, wanted: list[Transfer]) -> list[SignedUrl]:
         fence = self._attempt.fence
