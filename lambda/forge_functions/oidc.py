@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 from forge_schema.access.api_keys import UNSAID, Unsaid
+from forge_schema.model.fields import is_name
 from forge_schema.model.states import Role
 
 from forge_functions.errors import Refused
@@ -137,7 +138,7 @@ def _claim(claims: dict[str, Any], name: str) -> object:
 
 
 def _name(claim: object, longest: int) -> str | None:
-    if isinstance(claim, str) and 0 < len(claim) <= longest and claim.isprintable():
+    if isinstance(claim, str) and len(claim) <= longest and is_name(claim):
         return claim
     return None
 

@@ -5,9 +5,10 @@ from datetime import timedelta
 from importlib.metadata import version
 from typing import Annotated, Self
 
-from forge_schema.model.fields import Word
+from forge_schema.access.names import check_person
 from forge_schema.model.states import Role
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     NonNegativeFloat,
@@ -33,6 +34,14 @@ def _accounts(text: object) -> object:
     ):
         raise ValueError("write service accounts as namespace:name,namespace:name")
     return accounts
+
+
+def _team(name: str) -> str:
+    check_person(name, "a team")
+    return name
+
+
+Team = Annotated[str, AfterValidator(_team)]
 
 
 class ServerSettings(BaseSettings):
@@ -107,7 +116,7 @@ class ServerSettings(BaseSettings):
         description='issuer roles and ours, {"ml-team": "submitter"}; empty means our own names',
     )
     oidc_team_claim: str = Field("groups", description="the claim that names the groups")
-    oidc_teams: dict[Annotated[str, Field(min_length=1)], Word] = Field(
+    oidc_teams: dict[Annotated[str, Field(min_length=1)], Team] = Field(
         default_factory=dict,
         description='issuer groups and our teams, {"ml-nlp": "nlp"}; the first that a person has'
         " counts; empty means that only admins say who is in a team",

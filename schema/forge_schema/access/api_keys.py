@@ -10,7 +10,6 @@ from forge_schema.access import tokens
 from forge_schema.access.tokens import ParsedToken, TokenKind
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.spec import OF_TEAM, has_folder
 from forge_schema.model.states import Role
 from forge_schema.queue.limits import Limits, NoSuchTeam
 
@@ -227,22 +226,3 @@ class Sessions:
     def end(self, session_id: str, *, actor: str) -> None:
         """End a session for good. Idempotent."""
         self._database.row("end_session", again=True, id=session_id, actor=actor)
-
-
-class OwnerInvalid(ForgeError):
-    """A new owner's name cannot be that of a folder."""
-
-    code = "option_invalid"
-
-
-def check_owner(owner: str) -> None:
-    """Check the name of somebody who gets a key: a worker's folder of secrets may have it.
-
-    Raises:
-        OwnerInvalid: no folder can have it, or it would be a team's.
-    """
-    if not has_folder(owner):
-        raise OwnerInvalid(
-            f"{owner!r} cannot be an owner's name, which is that of a folder of secrets",
-            hint=f"choose one without /, that is not . or .., and does not begin with {OF_TEAM}",
-        )

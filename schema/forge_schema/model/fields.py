@@ -42,6 +42,15 @@ from forge_schema.model.quantities import counted, size_text
 from forge_schema.model.reading import INTEGER, LARGEST
 from forge_schema.model.states import StateWord, counts_in_words, in_words
 
+NAME_LENGTH = 200
+# Control characters, and those that are not seen or turn a line around. Two joiners are letters of
+# some scripts, as of Hindi's.
+UNSEEN = r"\x00-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+NAME = rf"(?!\.\.?$)[^\s{UNSEEN}]([^{UNSEEN}]*[^\s{UNSEEN}])?"
+OF_NAMES = (
+    f"use up to {counted(NAME_LENGTH, 'visible character')}, without spaces at the ends, and not"
+    " only . or .."
+)
 # The limit of Postgres's index on an attempt's artifacts.
 PATH_BYTES = 2000
 DOCUMENT_BYTES = 256 << 10
@@ -143,8 +152,22 @@ def _name_of_input(text: str) -> str:
     return text
 
 
+def is_name(text: str) -> bool:
+    """Tell whether somebody who reads a name sees all of it, in one line."""
+    return re.fullmatch(NAME, text) is not None
+
+
+def _name(text: str) -> str:
+    if not is_name(text):
+        raise ValueError(f"{text!r} cannot be a name: {OF_NAMES}")
+    return text
+
+
 Text = Annotated[str, AfterValidator(_storable)]
-Word = Annotated[Text, Field(min_length=1, max_length=200)]
+Word = Annotated[Text, Field(min_length=1, max_length=NAME_LENGTH)]
+ShownName = Annotated[
+    Word, Field(json_schema_extra={"pattern": f"^{NAME}$"}), AfterValidator(_name)
+]
 # The name of a registered input, which no source of one can be.
 INPUT_NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}"
 InputName = Annotated[

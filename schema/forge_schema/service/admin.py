@@ -145,11 +145,11 @@ def invite(admin: Admin, owner: str, role: Role, *, team: str | None, lasts: tim
     """Make an invitation for an owner, who joins the team and sees its jobs.
 
     Raises:
-        OwnerInvalid: nobody can be called so.
+        NameInvalid: nobody can be called so.
     """
-    from forge_schema.access.api_keys import check_owner
+    from forge_schema.access.names import check_person
 
-    check_owner(owner)
+    check_person(owner)
     if team:
         admin.change_team(team, TeamChanges(join=[owner]))
     sees = None if role is Role.ADMIN else team
@@ -199,11 +199,11 @@ class Admin(Verbs):
         Raises:
             TooManyKept: the owner has as many valid keys as anybody may.
             NoSuchTeam: there is no such team.
-            OwnerInvalid: nobody can be called so.
+            NameInvalid: nobody can be called so.
         """
-        from forge_schema.access.api_keys import check_owner
+        from forge_schema.access.names import check_person
 
-        check_owner(owner)
+        check_person(owner)
         if (team is not None) + bool(everyone) + (Role(role) is Role.ADMIN) > 1:
             raise ForgeError(
                 "a key sees the jobs of a team or of everyone; an admin's sees all anyway",
@@ -254,6 +254,9 @@ class Admin(Verbs):
 
         An ephemeral one runs one job. It cannot change the `labels`.
         """
+        from forge_schema.access.names import check_worker
+
+        check_worker(name)
         kind = WorkerKind.EPHEMERAL if ephemeral else WorkerKind.PERSISTENT
         worker_id, text = self._workers.create(
             name, kind=kind, labels=labels, lasts=lasts, public_key=public_key
@@ -288,6 +291,9 @@ class Admin(Verbs):
             digest: the SHA-256 of the server's package.
             authority: the fingerprint of the server's own authority, if it has one.
         """
+        from forge_schema.access.names import check_worker
+
+        check_worker(name)
         kind = WorkerKind.EPHEMERAL if ephemeral else WorkerKind.PERSISTENT
         lasts = LINE_LASTS if lasts is None else lasts
         url = url or server
@@ -385,13 +391,19 @@ class Admin(Verbs):
     @verb("PATCH", QUEUE, ADMIN, errors=(404,), tag="admin")
     def change_queue(self, queue: QueueName, settings: SomeOfQueue) -> None:
         """Change some settings of a queue. Those left out stay; a null limit means none."""
-        self._limits.set_queue(queue, settings)
+        self._set_queue(queue, settings)
 
     @verb("PUT", QUEUE, ADMIN, errors=(404,), tag="admin")
     def set_queue(self, queue: QueueName, settings: AllOfQueue) -> None:
         """Limit how many jobs and GPUs of a queue run at once, and set whether it is paused."""
         replaced = settings.model_dump(include=SET_AT_ONCE)
-        self._limits.set_queue(queue, {**replaced, **settings.model_dump(exclude_unset=True)})
+        self._set_queue(queue, {**replaced, **settings.model_dump(exclude_unset=True)})
+
+    def _set_queue(self, queue: str, settings: Mapping[str, bool | int | str | None]) -> None:
+        from forge_schema.access.names import check_name
+
+        check_name(queue, "a queue")
+        self._limits.set_queue(queue, settings)
 
     @verb("GET", "/admin/quotas", ADMIN, tag="admin")
     def owner_limits(self) -> list[OwnerLimits]:
@@ -401,11 +413,20 @@ class Admin(Verbs):
     @verb("PUT", "/admin/quotas/{owner:path}", ADMIN, errors=(404,), tag="admin")
     def limit_owner(self, owner: Word, settings: AllOfOwner) -> None:
         """Limit what of an owner runs at once and may be spent without approval; set the weight."""
+        from forge_schema.access.names import check_name
+
+        check_name(owner, "an owner")
         self._limits.limit_owner(owner, settings)
 
     @verb("PATCH", TEAM, ADMIN, errors=(404,), tag="admin")
     def change_team(self, name: Word, changes: SomeOfTeam) -> Team:
         """Have owners join and leave a team, which is made unless there is one. Idempotent."""
+        from forge_schema.access.names import check_person
+
+        if not changes.leave:
+            check_person(name, "a team")
+        for owner in changes.join:
+            check_person(owner)
         return Team.model_validate(self._limits.set_team(name, changes))
 
     @verb("DELETE", TEAM, ADMIN, again=False, errors=(404,), tag="admin")

@@ -184,7 +184,14 @@ class Verbs:
 
         Raises:
             TooManyKept: the owner has as many as anybody may, or they are as large.
+            NameInvalid: it cannot have this name.
         """
+        from forge_schema.access.names import check_name
+
+        if owner:
+            check_name(owner, "an owner")
+        if name:
+            check_name(name, f"{'an' if kind == 'input' else 'a'} {kind}")
         whose = owner or self.caller.owner
         row = self._database.row("kept_by_owner", again=True, kind=kind, owner=whose, name=name)
         if row is not None and row["others"] >= MOST_KEPT[kind]:

@@ -55,7 +55,7 @@ def test_people_of_a_file_get_keys_of_their_own(api: Api, tmp_path: Path) -> Non
     assert not any(key["invitation"] or key["expires_at"] for key in keys)
     assert (found["ann@lab"]["team"], found["ben"]["team"]) == ("nlp", None)
     for words, code, said in (
-        (["invite", "bad/name", "--team", "nlp"], 2, "cannot be an owner's name"),
+        (["invite", "bad/name", "--team", "nlp"], 2, "cannot be the name of an owner"),
         (["team", "leave", "nlp", "ann@lab", "zed"], 3, "zed is not in nlp"),
         (["team", "leave", "nowhere", "zed"], 3, "no team 'nowhere'"),
     ):

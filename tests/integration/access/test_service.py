@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_schema.model.admin import OwnerSettings, TeamChanges
 from forge_schema.model.bundles import Segment, SegmentList
+from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import JobUnknown
 from forge_schema.model.states import Role
 from forge_schema.model.worker import NoSuchWorker
 from forge_schema.queue.queue import NotRetryable
 from forge_schema.read.runs import SweepUnknown
 from forge_schema.schedules.schedules import NoSuchSchedule
+from forge_schema.service.admin import invite
 from forge_schema.service.caller import Caller, Forbidden
 from forge_schema.service.local import LocalService
 from forge_schema.storage import keys, open_store
@@ -87,6 +91,32 @@ OF_A_JOB: dict[str, Act] = {
     "last_metrics": lambda s, job: s.findings.last_metrics(job),
 }
 
+# What no name is, and what an owner with a folder, a team or a worker is not called in addition.
+UNSEEN = ("", " ", "a ", "a\nb", "a\u202eb", ".", "..", "a" * 201)
+MAKERS: dict[str, tuple[Callable[[LocalService, str], object], tuple[str, ...]]] = {
+    "key": (lambda s, name: s.admin.create_key(name, "viewer"), ("a/b", "@nlp")),
+    "invitation": (
+        lambda s, name: invite(s.admin, name, Role.VIEWER, team=None, lasts=timedelta(days=1)),
+        ("a/b",),
+    ),
+    "team": (lambda s, name: s.admin.change_team(name, TeamChanges(join=["x"])), ("a/b", "@nlp")),
+    "limits of a team": (lambda s, name: s.admin.change_team(name, TeamChanges(max_jobs=1)), ()),
+    "member": (
+        lambda s, name: s.admin.change_team("nlp", TeamChanges.model_construct(join=[name])),
+        ("a/b", "@nlp"),
+    ),
+    "limits of an owner": (lambda s, name: s.admin.limit_owner(name, OwnerSettings()), ()),
+    "queue": (lambda s, name: s.admin.pause(name), ()),
+    "worker": (lambda s, name: s.admin.create_worker(name), ("a/b",)),
+    "worker that joins": (
+        lambda s, name: s.admin.invite_worker(name, url="http://x", digest=DIGEST),
+        ("a/b",),
+    ),
+    "job's queue": (lambda s, name: s.check([{**SPEC, "queue": name}]), ()),
+    "job's owner": (lambda s, name: s.check([{**SPEC, "owner": name}]), ()),
+    "schedule": (lambda s, name: s.keep_schedule(name, "0 3 * * *", SPEC), ()),
+}
+
 
 class Services:
     """Makes services for callers on one queue and one store."""
@@ -133,3 +163,15 @@ def test_another_owners_job_is_as_good_as_none(
     assert shared_rig.state(job) == "ready"
     with suppress(NotRetryable):
         act(services.of("ann", Role.SUBMITTER), job)
+
+
+@pytest.mark.parametrize(("make", "more"), MAKERS.values(), ids=MAKERS)
+def test_a_name_is_seen_as_it_is(
+    services: Services, make: Callable[[LocalService, str], object], more: tuple[str, ...]
+) -> None:
+    root = services.of("root", Role.ADMIN)
+    for name in (*UNSEEN, *more):
+        with pytest.raises(ForgeError) as refused:
+            make(root, name)
+        assert refused.value.code in {"option_invalid", "spec_invalid"}
+    make(root, "प्रयोगशाला_1")

@@ -9,9 +9,18 @@ from typing import Annotated, Any, Self
 
 import psutil
 import structlog
+from forge_schema.access.names import check_worker
 from forge_schema.access.tokens import TokenKind, parse
 from forge_schema.model.errors import ForgeError
-from pydantic import BeforeValidator, Field, PositiveFloat, SecretStr, model_validator
+from forge_schema.model.fields import NAME_LENGTH, is_name
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PositiveFloat,
+    SecretStr,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from forge_worker.settings.profiles import defaults_of
@@ -26,10 +35,14 @@ from forge_worker.settings.sections import (
 )
 
 HOW = "give --url and --token, or --database-url and --store-url"
-# A valid name in the queue; it is also used in container labels and folder names.
-NAME_LENGTH = 200
 
 log = structlog.get_logger(__name__)
+
+
+def _worker_name(name: str) -> str:
+    if name:
+        check_worker(name)
+    return name
 
 
 class ActSettings(BaseSettings):
@@ -203,7 +216,7 @@ class WorkerSettings(
         cli_exit_on_error=False,
     )
 
-    worker_name: str = Field(
+    worker_name: Annotated[str, AfterValidator(_worker_name)] = Field(
         "", description="its name in the queue; by default one is generated and stored"
     )
     replace: bool = Field(
@@ -271,7 +284,7 @@ class WorkerSettings(
             name = (self.worker_dir / "name").read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):
             return ""
-        return name if name.isprintable() and len(name) <= NAME_LENGTH else ""
+        return name if is_name(name) and len(name) <= NAME_LENGTH else ""
 
 
 def clamp_to_machine(settings: WorkerSettings) -> WorkerSettings:

@@ -11,8 +11,9 @@ from forge_schema.model.quantities import counted, names_text
 from forge_schema.model.states import StateWord
 
 from forge_client.backend import Backend
+from forge_client.cli.options import names
 from forge_client.cli.options.command_line import VerbNames
-from forge_client.cli.options.names import JobId
+from forge_client.cli.options.names import HELP
 from forge_client.cli.options.selection import (
     BATCH,
     Selection,
@@ -34,7 +35,7 @@ app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Tags of jobs.")
 
 
 @app.callback()
-def tags() -> None:
+def tags_of_jobs() -> None:
     """Tag jobs, to find them again: `forge ps tag:paper`."""
 
 
@@ -48,8 +49,8 @@ def add(
     context: typer.Context, tag: TagNames, jobs: Selection = None, yes: YesOption = False
 ) -> None:
     """Add tags to jobs."""
-    names = _tags(tag)
-    _annotate(context, jobs, "tag", f"tagged {_shown(names)}", yes=yes, add=names)
+    tags = _tags(tag)
+    _annotate(context, jobs, "tag", f"tagged {_shown(tags)}", yes=yes, add=tags)
 
 
 @app.command()
@@ -57,24 +58,32 @@ def remove(
     context: typer.Context, tag: TagNames, jobs: Selection = None, yes: YesOption = False
 ) -> None:
     """Remove tags from jobs."""
-    names = _tags(tag)
-    _annotate(context, jobs, "untag", f"no longer tagged {_shown(names)}", yes=yes, remove=names)
+    tags = _tags(tag)
+    _annotate(context, jobs, "untag", f"no longer tagged {_shown(tags)}", yes=yes, remove=tags)
 
 
 def note(
     context: typer.Context,
-    job: JobId,
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|QUERY",
+            help=f"{HELP} Or a query, as one word: 'state:failed sweep:s1'",
+            autocompletion=names.jobs,
+        ),
+    ],
     text: Annotated[
         str | None, typer.Argument(help="What to note; '' removes the note.", show_default=False)
     ] = None,
+    yes: YesOption = False,
 ) -> None:
     """Write a note about a job, in place of the one before; without TEXT, print it."""
-    with backend_of(context) as backend:
-        if text is None:
-            print(backend.job(job).note or "")  # noqa: T201 - the data
-            return
-        check_acted(backend.annotate([job], note=text))
-    narration.say(f"job {job} {'has a note' if text else 'has no note'}")
+    if text is None:
+        with backend_of(context) as backend:
+            for one in _selected(backend, [job], "print"):
+                print(one.note or "")  # noqa: T201 - the data
+        return
+    _annotate(context, [job], "note", "noted" if text else "without a note", yes=yes, note=text)
 
 
 def archive(
@@ -115,7 +124,10 @@ def _annotate(
 ) -> None:
     with backend_of(context) as backend:
         if is_query(words or ()):
-            ids = [job.job_id for job in _selected(backend, words, act)]
+            matching = _selected(backend, words, act)
+            if matching:
+                confirm(matching, act, yes=yes)
+            ids = [job.job_id for job in matching]
         else:
             with _tag_before_jobs(act):
                 ids = meant(backend, _named(words, act), act, [*StateWord], yes=yes)
@@ -175,5 +187,5 @@ def _tags(text: str) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in text.split(",")))
 
 
-def _shown(names: Sequence[str]) -> str:
-    return names_text(names, len(names))
+def _shown(tags: Sequence[str]) -> str:
+    return names_text(tags, len(tags))

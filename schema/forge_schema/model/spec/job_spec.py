@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.config import JsonDict
 
-from forge_schema.model.fields import NUMERIC, Document, Flag, KnownFields, Number, Text
+from forge_schema.model.fields import NUMERIC, Document, Flag, KnownFields, Number, ShownName, Text
 from forge_schema.model.fields import Word as Name
 from forge_schema.model.job import HANDLE, MOST_TAGS, SHOWN, Environment, Git
 from forge_schema.model.quantities import size_text
@@ -93,9 +93,9 @@ class JobSpec(KnownFields, BaseModel):
             typed=False,
         ),
     ]
-    owner: Name
+    owner: ShownName
     queue: Annotated[
-        Name,
+        ShownName,
         Option("Queue that the job waits in.", START, variable="FORGE_QUEUE", changes=True),
     ] = "default"
     priority: Annotated[

@@ -227,17 +227,24 @@ def test_jobs_are_tagged_noted_archived_and_deleted(forge: Command, rig: Rig) ->
     jobs = rig.submit_many(3, name="resnet", owner="ann", sweep="s1")
     waits = rig.submit(name="waits", owner="ann", after_any=jobs[:2])
     rig.queue.cancel(jobs[0])
-    assert done("tag", "add", "paper,v1", "sweep:s1") == "3 jobs tagged paper and v1\n"
+    told(forge("tag", "add", "paper", "sweep:s1"), 2, "3 jobs to tag", "no job was changed")
+    told(forge("note", "sweep:s1", "x"), 2, "3 jobs to note:", "--yes")
+    assert done("note", "sweep:s1", "x", "--yes").endswith("3 jobs noted\n")
+    assert done("note", "sweep:s1") == "x\nx\nx\n"
+    tagged = done("tag", "add", "paper,v1", "sweep:s1", "--yes")
+    assert tagged.endswith("3 jobs tagged paper and v1\n")
     assert done("tag", "remove", "v1", str(jobs[0]), "@2") == "2 jobs no longer tagged v1\n"
-    assert done("note", str(jobs[0]), "baseline for the paper") == f"job {jobs[0]} has a note\n"
+    assert done("note", str(jobs[0]), "baseline for the paper") == f"job {jobs[0]} noted\n"
     assert done("note", str(jobs[0])) == "baseline for the paper\n"
     assert "baseline for the paper" in done("show", str(jobs[0]))
     assert json.loads(done("ps", "tag:paper tag:v1", "-o", "jsonl"))["tags"] == ["paper", "v1"]
     told(forge("tag", "add", "a b", str(jobs[0])), 2, "'a b' cannot be a tag", "spaces")
     told(forge("archive", str(jobs[1])), 4, f"job {jobs[1]} has not ended", "forge cancel")
-    assert done("archive", "sweep:s1") == f"job {jobs[0]} archived\n"
+    told(forge("archive", "sweep:s1"), 2, "1 job to archive:", "--yes")
+    assert done("archive", "sweep:s1", "--yes").endswith(f"job {jobs[0]} archived\n")
     assert done("ps", "-o", "jsonl", "sweep:s1").count("job_id") == 2
-    assert done("archive", "--undo", "sweep:s1") == f"job {jobs[0]} brought back\n"
+    back = done("archive", "--undo", "sweep:s1", "-y")
+    assert back.endswith(f"job {jobs[0]} brought back\n")
     told(forge("delete", str(jobs[0])), 2, "1 job to delete", "are deleted with", "--yes")
     refused = forge("delete", str(jobs[0]), "--yes")
     told(refused, 4, f"job {jobs[0]} is needed by job {waits}", f"forge cancel {waits}")
