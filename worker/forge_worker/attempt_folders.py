@@ -11,9 +11,11 @@ from threading import Lock
 from uuid import UUID
 
 import structlog
+from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Fence
+from forge_schema.model.quantities import MIB, size_text
 
-from forge_worker.files.safe_files import BLOCK, remove_tree, weight
+from forge_worker.files.safe_files import BLOCK, Listing, remove_tree, weight
 
 # Files in the control folder for the job's results.
 RESULT_FILE, JUNIT_FILE = "result.json", "junit.xml"
@@ -28,6 +30,27 @@ DIGITS = 16
 # Within one page, so that a write is atomic even if the agent is killed.
 BYTES = 2048
 MODE = 0o600
+
+
+class DiskFull(ForgeError):
+    """The files to store are larger than the job's disk request."""
+
+    code = "disk_full"
+
+
+def check_size(files: Listing, what: str, limit_mb: int) -> None:
+    """Refuse files whose copies would be too large, counting every name and filling holes.
+
+    Raises:
+        DiskFull: the copies would exceed `limit_mb` MiB.
+    """
+    size = sum(size for size, _, _ in files.values())
+    if size > limit_mb << 20:
+        raise DiskFull(
+            f"{what} would be {size_text(size)}, with the holes of sparse files and with each name"
+            f" of a file, but the job requested {size_text(limit_mb * MIB)} of disk",
+            hint="request more with --disk, or write less there",
+        )
 
 
 @dataclass

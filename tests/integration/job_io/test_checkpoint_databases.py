@@ -207,7 +207,7 @@ def test_a_database_that_is_written_to_all_the_time_is_stored_and_intact(
         assert path.stat().st_ino == inode
     assert found == sorted(found)
     # Its program was killed, which leaves a log: both are stored.
-    sync.job_ended = True
+    sync.program.over = True
     sync.step()
     stored(here, attempt, tmp_path / "out")
     assert rows(tmp_path / "out" / path.name) >= found[-1]

@@ -269,7 +269,7 @@ def test_a_last_checkpoint_whose_row_is_late_is_not_called_missing(
     attempt = here.attempt()
     sync = store(here, attempt, "first")
     (attempt.folders.checkpoint / "model").write_text("last")
-    sync.job_ended = True
+    sync.program.over = True
     record, looked, over = here.gateway.record, Event(), sync._limit.over
     late_s = monotonic() + 2 * checkpoints.LAST_S
     monkeypatch.setattr(occasions, "ROW_S", 10 * checkpoints.LAST_S)

@@ -54,8 +54,8 @@ def stored(here: Desk, attempt: LiveAttempt) -> dict[str, bytes]:
 
 
 def end(sync: CheckpointSync, killed: Kill | None) -> None:
-    sync.killed = killed
-    sync.job_ended = True
+    sync.program.kill = killed
+    sync.program.over = True
     sync.step()
 
 

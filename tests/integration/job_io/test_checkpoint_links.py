@@ -52,7 +52,7 @@ def links(folder: Path) -> dict[str, str]:
 
 def end(sync: CheckpointSync) -> None:
     """Store what there is when the job has ended."""
-    sync.job_ended = True
+    sync.program.over = True
     sync.step()
 
 

@@ -271,7 +271,7 @@ def test_folder_of_a_step_that_was_half_saved_is_not_restored(here: Desk) -> Non
         for name in written:
             (folder / name).touch()
         sync.step()
-    sync.job_ended = True
+    sync.program.over = True
     sync.step()
     following = here.again(attempt)
     sync_of(here, following).restore()
@@ -440,7 +440,7 @@ def test_a_checkpoint_that_comes_too_late_leaves_no_folder_behind(
     sync.start()
     sync.wake()
     assert asked.wait(60)
-    sync.job_ended = True
+    sync.program.over = True
     sync.finish()
     shutil.rmtree(attempt.folders.root)
     answered.set()
@@ -456,7 +456,7 @@ def test_last_checkpoint_of_a_success_neither_fails_nor_holds_it_up(
     attempt = here.attempt()
     sync = sync_of(here, attempt)
     fill(attempt, model="m")
-    sync.job_ended = True
+    sync.program.over = True
     answered = threading.Event()
 
     def hangs(*_: object, **__: object) -> bool:
@@ -476,6 +476,6 @@ def test_last_checkpoint_of_a_success_neither_fails_nor_holds_it_up(
 
     monkeypatch.setattr(here.store, "put", away)
     other = sync_of(here, attempt)
-    other.job_ended = True
+    other.program.over = True
     other.finish()
     assert said(attempt, "the checkpoint could not be stored: gone fishing") == 1

@@ -46,7 +46,7 @@ class Rank:
 
     def end(self) -> None:
         """Store the last checkpoint of a program that has ended."""
-        self.sync.job_ended = True
+        self.sync.program.over = True
         self.sync.step()
 
     @property

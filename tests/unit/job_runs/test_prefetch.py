@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from forge_schema.model.states import Phase
 from forge_worker.attempt import LiveAttempt, Stopped
-from forge_worker.files.copies import DiskFull
+from forge_worker.attempt_folders import DiskFull
 from forge_worker.job_runs import preparation
 from forge_worker.job_runs.preparation import Prefetch
 from forge_worker.job_runs.services import JobServices

@@ -26,8 +26,6 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
-from forge_schema.model.errors import ForgeError
-from forge_schema.model.quantities import MIB, size_text
 from forge_schema.storage.manifest import tree_digest
 
 from forge_worker.files.formats.folders import is_half
@@ -39,31 +37,10 @@ from forge_worker.files.rest import (
     open_for_writing,
     rests,
 )
-from forge_worker.files.safe_files import PIECE, Listing, Status, copy, opened, status_in
+from forge_worker.files.safe_files import PIECE, Status, copy, opened, status_in
 
 Doubt = Callable[[BinaryIO, Status], bool]
 """Tells whether a file may be half because its program was killed."""
-
-
-class DiskFull(ForgeError):
-    """The files to store are larger than the job's disk request."""
-
-    code = "disk_full"
-
-
-def check_size(files: Listing, what: str, limit_mb: int) -> None:
-    """Refuse files whose copies would be too large, counting every name and filling holes.
-
-    Raises:
-        DiskFull: the copies would exceed `limit_mb` MiB.
-    """
-    size = sum(size for size, _, _ in files.values())
-    if size > limit_mb << 20:
-        raise DiskFull(
-            f"{what} would be {size_text(size)}, with the holes of sparse files and with each name"
-            f" of a file, but the job requested {size_text(limit_mb * MIB)} of disk",
-            hint="request more with --disk, or write less there",
-        )
 
 
 class FileShape(Enum):

@@ -141,6 +141,14 @@ class Kill:
         return mtime_ns >= self.at_ns - LAST_MOMENTS_NS
 
 
+@dataclass(slots=True)
+class ProgramEnd:
+    """What is known of a program's end: whether no process can write any more, and its kill."""
+
+    over: bool = False
+    kill: Kill | None = None
+
+
 def kill(
     code: int | None,
     *,

@@ -15,7 +15,7 @@ from forge_schema.storage.keys import UNNAMEABLE
 from forge_schema.storage.manifest import CHUNK_BYTES, Entry, Manifest
 
 from forge_worker.attempt import LiveAttempt, with_advice
-from forge_worker.files.copies import check_size
+from forge_worker.attempt_folders import check_size
 from forge_worker.files.safe_files import Listing, opened
 from forge_worker.files.saved_files import output_files
 from forge_worker.job_io.logs import CheckpointNotes

@@ -19,10 +19,11 @@ from forge_schema.storage import ObjectTooLarge
 from forge_schema.storage.manifest import CHUNK_BYTES, Entry, Manifest
 
 from forge_worker.attempt import LiveAttempt, Stop, Stopped, with_advice
-from forge_worker.files.copies import Copies, DiskFull, FileChanged, check_size
+from forge_worker.attempt_folders import DiskFull, check_size
+from forge_worker.files.copies import Copies, FileChanged
 from forge_worker.files.formats.folders import YOUNG_NS, whole
 from forge_worker.files.groups import fleeting
-from forge_worker.files.kills import Kill
+from forge_worker.files.kills import ProgramEnd
 from forge_worker.files.links import kept as links_with
 from forge_worker.files.placing import give_times, place_checkpoint
 from forge_worker.files.rest import in_memory
@@ -104,13 +105,13 @@ class CheckpointSync(Loop):
         self._links: Targets = {}
         self._project: FilesSeen | None = None
         self._files: tuple[Entry, ...] = ()
-        stored = StoredChunks(attempt.folders.stored)
-        self._sender = CheckpointFiles(store, stored, chunk_bytes, self._go_on, self._may_pack)
+        self._chunk_bytes = chunk_bytes
         # Files of packs of which little is still used: they are stored again.
         self._worn: set[str] = set()
         self._known: dict[str, Entry] = {}
         self._missed = 0
         self._limit = TimeLimit(attempt)
+        self.program = ProgramEnd()
         # Whether any signal ended it.
         self.cut_short = False
         # When the program was told to stop, in ns or 0, and whether it had a handler for that, if
@@ -122,9 +123,6 @@ class CheckpointSync(Loop):
         self._newest: tuple[Entry, ...] = ()
         self._earlier: tuple[Entry, ...] | None = None
         self._looked_ns = self._seen_ns = 0
-        self._snapshots = Snapshots(
-            self._saved, self._own, self._notes, self._go_on, chunk_bytes, left=self._disk_left
-        )
         # Duration of the last upload in seconds, which a preemption notice must leave.
         self.took_s = 0.0
 
@@ -132,23 +130,24 @@ class CheckpointSync(Loop):
     def _in_memory(self) -> bool:
         return in_memory(self._saved.root.stat().st_dev)
 
-    @property
-    def killed(self) -> Kill | None:
-        """How the program was killed, maybe while it wrote; None if it ended by itself."""
-        return self._snapshots.kill
+    # Most jobs have no checkpoint, and need neither of these.
 
-    @killed.setter
-    def killed(self, killed: Kill | None) -> None:
-        self._snapshots.kill = killed
+    @cached_property
+    def _sender(self) -> CheckpointFiles:
+        stored, size = StoredChunks(self._attempt.folders.stored), self._chunk_bytes
+        return CheckpointFiles(self._store, stored, size, self._go_on, self._may_pack)
 
-    @property
-    def job_ended(self) -> bool:
-        """Whether no process can write to the folder any more."""
-        return self._snapshots.ended
-
-    @job_ended.setter
-    def job_ended(self, ended: bool) -> None:
-        self._snapshots.ended = ended
+    @cached_property
+    def _snapshots(self) -> Snapshots:
+        return Snapshots(
+            self._saved,
+            self._own,
+            self._notes,
+            self._go_on,
+            self.program,
+            chunk_bytes=self._chunk_bytes,
+            left=self._disk_left,
+        )
 
     def restore(self) -> None:
         """Restore the newest sound checkpoint to where the job expects it, if there is one.
@@ -217,7 +216,7 @@ class CheckpointSync(Loop):
         staging = self._attempt.folders.staging / "checkpoint"
         shutil.rmtree(staging, ignore_errors=True)
         try:
-            if self._following.look(ended=self.job_ended):
+            if self._following.look(ended=self.program.over):
                 self._store_changes_steadily(staging)
         except Stopped:
             return
@@ -227,7 +226,7 @@ class CheckpointSync(Loop):
         except ObjectTooLarge as error:
             self._notes.say(error.code, f"no checkpoint was stored: {with_advice(error)}")
         except (ForgeError, OSError) as error:
-            self._notes.failed(error, last=self.job_ended)
+            self._notes.failed(error, last=self.program.over)
             raise
         finally:
             shutil.rmtree(staging, ignore_errors=True)
@@ -324,8 +323,8 @@ class CheckpointSync(Loop):
 
         Nobody had these files open any more, so they seemed to be complete.
         """
-        late = self.killed is not None and self._seen_ns >= self.killed.at_ns
-        if not self.job_ended or not late or self._earlier is None:
+        late = self.program.kill is not None and self._seen_ns >= self.program.kill.at_ns
+        if not self.program.over or not late or self._earlier is None:
             return
         again = {entry.path for entry in set(self._files) - set(self._earlier)}
         self._files, self._earlier = self._earlier, None
@@ -367,9 +366,9 @@ class CheckpointSync(Loop):
         # Other ranks have parts of a step's folder, and rank 0 has what makes it whole.
         if self._attempt.grant.rank > 0:
             return listing
-        if self.killed is not None:
-            return whole(listing, self.killed.at_ns)
-        return whole(listing, time_ns() + (YOUNG_NS if self.job_ended else 0))
+        if self.program.kill is not None:
+            return whole(listing, self.program.kill.at_ns)
+        return whole(listing, time_ns() + (YOUNG_NS if self.program.over else 0))
 
     def _changed(self, listing: Listing) -> Listing:
         return {
@@ -387,7 +386,7 @@ class CheckpointSync(Loop):
         A write through a mapped file may not change them, and in memory it never does.
         """
         either = any if self._in_memory else all
-        return either((self.job_ended, path in self._unsure))
+        return either((self.program.over, path in self._unsure))
 
     def _go_on(self, _moved: int = 0) -> None:
         self._attempt.while_held()
@@ -397,14 +396,14 @@ class CheckpointSync(Loop):
     def _waits(self, gone: AbstractSet[str]) -> bool:
         """Return whether to wait one more step, because files were being written or moved."""
         self._missed = self._missed + 1 if self._snapshots.kept or gone else 0
-        return 0 < self._missed <= PATIENT_STEPS and not self.job_ended
+        return 0 < self._missed <= PATIENT_STEPS and not self.program.over
 
     def _store_found(
         self, own: Listing, links: Targets, copies: Copies, began_ns: int, occasion: SaveOccasion
     ) -> None:
         out = self._snapshots.kept
         old = {entry.path: entry for entry in self._files if entry.path in out}
-        self._notes.busy(out, old, killed=self.killed is not None)
+        self._notes.busy(out, old, killed=self.program.kill is not None)
         unchanged = own.keys() - self._changed(own).keys() - copies.keys() - out
         sound = {path: copy for path, copy in copies.items() if copy.sound and path not in out}
         # A folder may be half without a file that is torn or gone.
@@ -446,7 +445,7 @@ class CheckpointSync(Loop):
             manifest.size,
             follows=self._following.number,
             step=None if commit is None else commit.step,
-            killed=self.job_ended and self.cut_short,
+            killed=self.program.over and self.cut_short,
         )
         with self._limit.storing_row():
             held = self._gateway.record(self._attempt.fence, row)

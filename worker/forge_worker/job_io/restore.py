@@ -98,9 +98,8 @@ class Restore:
         self._damaged: set[str] = set()
         # The manifests whose leftovers were named in the log.
         self._noted: set[str] = set()
-        # The manifest that is being restored.
-        self._begun: str | None = None
-        self._fetcher = self._new_fetcher()
+        # The manifest that is being restored, and what fetches its files.
+        self._begun: tuple[str, Fetcher] | None = None
 
     def run(self) -> RestoredCheckpoint | None:
         """Fill the folder before the job starts; return None if there is no checkpoint.
@@ -185,10 +184,10 @@ class Restore:
             parts = self._without_leftovers(self._parts(row), row)
         except ObjectMissing as error:
             raise CheckpointUnsound(error.message) from error
-        if self._begun != row["key"]:
+        if self._begun is None or self._begun[0] != row["key"]:
             self._empty()
-            self._begun, self._fetcher = row["key"], self._new_fetcher()
-        self._fetcher.fetch(entry for _, entry in parts)
+            self._begun = row["key"], self._new_fetcher()
+        self._begun[1].fetch(entry for _, entry in parts)
         for _, entry in parts:
             if entry.target:
                 self._link(entry)

@@ -21,7 +21,7 @@ from forge_worker.files.copies import (
 )
 from forge_worker.files.databases import DatabasesInUse, Means
 from forge_worker.files.groups import ReplacedFolders, Together, uneven, young
-from forge_worker.files.kills import Doubt, Kill, Openings
+from forge_worker.files.kills import Doubt, Kill, Openings, ProgramEnd
 from forge_worker.files.safe_files import Listing, Status
 from forge_worker.files.saved_files import SavedFiles
 from forge_worker.job_io.logs import CheckpointNotes
@@ -48,9 +48,8 @@ class Snapshots:
 
     `torn` has the digests of files that were being written, `kept` also those that belong with one
     of them: their last stored version stays. `rewritten` are the files that were rewritten in place
-    while they were sent: they are copied from then on. `ended` means that no process can write to
-    the folder, `kill` that its program was killed. `look` lists the files to store. `left` returns
-    how many bytes of its share of the disk the job has left, beside a folder of copies.
+    while they were sent: they are copied from then on. `look` lists the files to store. `left`
+    returns how many bytes of its share of the disk the job has left, beside a folder of copies.
     """
 
     def __init__(
@@ -59,8 +58,9 @@ class Snapshots:
         look: Callable[[], Listing],
         notes: CheckpointNotes,
         go_on: Callable[[], None],
-        chunk_bytes: int,
+        program: ProgramEnd,
         *,
+        chunk_bytes: int,
         left: Callable[[Path], int],
     ) -> None:
         self._saved = saved
@@ -80,8 +80,7 @@ class Snapshots:
         self._names = count()
         self._listing: Listing = {}
         self._now: Listing = {}
-        self.ended = False
-        self.kill: Kill | None = None
+        self._program = program
 
     @property
     def absent(self) -> set[str]:
@@ -115,10 +114,10 @@ class Snapshots:
         for path in copies.keys() - changed.keys():
             del copies[path]
         self._together.look(listing.keys() | stored.keys())
-        if self.kill is not None and not self.kill.at_ns:
-            self.kill = Kill(max((status[1] for status in listing.values()), default=0))
+        if self._program.kill is not None and not self._program.kill.at_ns:
+            self._program.kill = Kill(max((status[1] for status in listing.values()), default=0))
         for _ in range(RETAKES):
-            left = changed if self.ended else self._take_databases(listing, changed, turn)
+            left = changed if self._program.over else self._take_databases(listing, changed, turn)
             if not all(self._take_one(path, left[path], turn) for path in self._in_turn(left)):
                 return False
             if not (replaced := self._folders.replaced(changed)):
@@ -164,7 +163,8 @@ class Snapshots:
     def _opened(self, path: str, turn: "_Taking", doubt: Doubt | None) -> Copy | None:
         if sum(copy.held is not None for copy in turn.copies.values()) >= MOST_HELD:
             return None
-        return held_open(*self._saved.located(path), turn.files, ended=self.ended, doubt=doubt)
+        over, place = self._program.over, self._saved.located(path)
+        return held_open(*place, turn.files, ended=over, doubt=doubt)
 
     def _copied(self, path: str, turn: "_Taking", doubt: Doubt | None) -> Copy:
         seen = known = self.torn.get(path)
@@ -178,7 +178,7 @@ class Snapshots:
             known,
             self._go_on,
             small=turn.small,
-            ended=self.ended,
+            ended=self._program.over,
             seen=seen,
             doubt=doubt,
         )
@@ -188,11 +188,14 @@ class Snapshots:
 
     def _doubt(self, path: str, turn: "_Taking") -> Doubt | None:
         """Return how to judge whether a file is half; None if its program cannot have left one."""
-        if not self.ended or self.kill is None or self._databases.recovers(path, turn.listing):
+        program = self._program
+        if not program.over or program.kill is None:
+            return None
+        if self._databases.recovers(path, turn.listing):
             return None
         root, relative = self._saved.located(path)
         openings, stored = self._openings, path in turn.stored
-        return Doubt(self.kill, root, relative, path, openings, stored=stored)
+        return Doubt(program.kill, root, relative, path, openings, stored=stored)
 
     def still(self, listing: Listing, copies: Copies) -> bool:
         """Return whether the folder is as it was copied, except for files that go on changing."""
@@ -201,7 +204,7 @@ class Snapshots:
         now = {path: status for path, status in self._now.items() if path not in moving}
         seen = {path: status for path, status in listing.items() if path not in moving}
         seen |= {path: copies[path].status for path in seen.keys() & copies.keys()}
-        rest = self.ended or not young(self._together, copies)
+        rest = self._program.over or not young(self._together, copies)
         return rest and now == seen and all(copy.sound for copy in copies.values())
 
     def judge(self, listing: Listing, changed: Listing, copies: Copies, *, still: bool) -> None:
@@ -210,7 +213,7 @@ class Snapshots:
         self.torn = {path: copy.seen for path, copy in copies.items() if copy.seen is not None}
         self._openings.note(copies)
         torn = set(self.torn) | uneven(self._together, listing, now, copies, self.absent)
-        if not self.ended:
+        if not self._program.over:
             torn |= young(self._together, copies)
         if replaced := self._folders.replaced(changed):
             torn |= {path for path in (*copies, *listing, *now) if path.startswith(replaced)}

@@ -14,7 +14,7 @@ from forge_schema.storage.manifest import CheckpointUnsound
 from forge_schema.storage.store import StoreError
 
 from forge_worker.attempt import LiveAttempt, Stop, Stopped, with_advice
-from forge_worker.files.copies import DiskFull
+from forge_worker.attempt_folders import DiskFull
 from forge_worker.files.placing import PlaceTaken
 from forge_worker.gang.preflight import PreflightFailed
 from forge_worker.job_runs.last_words import lacks, last_words

@@ -20,8 +20,7 @@ from forge_schema.model.quantities import size_text
 from forge_schema.model.states import Launcher, Phase
 
 from forge_worker.attempt import LiveAttempt, Stopped
-from forge_worker.attempt_folders import Folders
-from forge_worker.files.copies import DiskFull
+from forge_worker.attempt_folders import DiskFull, Folders
 from forge_worker.files.safe_files import remove_tree
 from forge_worker.gang.launchers import launched
 from forge_worker.job_runs.job_environment import container_name, run_spec

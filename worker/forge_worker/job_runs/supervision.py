@@ -67,14 +67,14 @@ def supervise(parts: Parts, handle: Handle) -> Exit:
 def _note_end(parts: Parts, exited: Exit, *, seen: bool) -> None:
     """Tell the checkpoints how the job ended; nobody has `seen` an end while no agent ran."""
     stored = parts.checkpoints
-    stored.killed = kill(
+    stored.program.kill = kill(
         exited.code,
         out_of_memory=exited.oom_killed,
         asked_ns=stored.asked_ns,
         ended_ns=exited.at_ns or (time_ns() if seen else 0),
         caught=stored.stop_caught,
     )
-    stored.job_ended = True
+    stored.program.over = True
 
 
 def _cut_short(parts: Parts, exited: Exit) -> bool:
