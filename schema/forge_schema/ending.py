@@ -22,6 +22,7 @@ from forge_schema.model.lease import (
     Ended,
     Fence,
     Usage,
+    by_job,
     fence_params,
     fences,
     usages,
@@ -124,11 +125,6 @@ def finish_params(
         "settles": settles,
         "first": first,
     }
-
-
-def by_job(end: End) -> tuple[int, int]:
-    """Return the key of the order in which every statement locks leases."""
-    return end.fence.job_id, end.fence.token
 
 
 def storable(detail: str | None) -> str | None:

@@ -100,6 +100,11 @@ class End:
     lasting: bool = False
 
 
+def by_job(end: End) -> tuple[int, int]:
+    """Return the key of the order in which every statement locks leases."""
+    return end.fence.job_id, end.fence.token
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """The job's state after its lease was ended; `accepted` is False if the lease was lost."""

@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 from pydantic import JsonValue
 
 from forge_schema.database.pool import Database, Row
-from forge_schema.ending import AT_ONCE, GangRuns, by_job, finish_params
+from forge_schema.ending import AT_ONCE, GangRuns, finish_params
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import job_unknown
 from forge_schema.model.lease import (
@@ -21,6 +21,7 @@ from forge_schema.model.lease import (
     Grant,
     Member,
     Renewal,
+    by_job,
     fence_params,
     fences,
     share,

@@ -8,9 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.spot import Notice, NoticeKind, left_s
+from forge_worker.spot import Metadata, MetadataAbsent, Notice, NoticeKind, left_s
 from forge_worker.spot.clouds import Aws, Azure, Gcp
-from forge_worker.spot.metadata import Metadata, MetadataAbsent
 from forge_worker.spot.watch import ABSENT_S, MISSED_S, SpotMarket, SpotWatch
 from support.cloud.clouds import Answer, Asked, FakeAws, FakeAzure, FakeCloud, FakeGcp, serving
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_client.cli.commands import app
 from forge_client.cli.quick.arguments import Declined, commands, parsed
-from forge_client.cli.quick.quick import answered
 from forge_client.http import logins
+from forge_client.main import answered
 from forge_client.plain import place
 from forge_client.plain.place import refuse_proxied
 from forge_client.plain.wire import NotPlain

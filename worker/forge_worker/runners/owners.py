@@ -13,7 +13,6 @@ from forge_worker.files import safe_files
 from forge_worker.files.placing import give_in_order
 from forge_worker.runners.runner import Mount, RunSpec
 
-UNNAMED = "forge"
 ENTERED_BY_ALL = stat.S_IXGRP | stat.S_IXOTH
 
 
@@ -92,14 +91,6 @@ def _user(name: str, root: Path) -> JobUser:
         ) from None
     groups = tuple(os.getgrouplist(name, entry.pw_gid))
     return JobUser(entry.pw_uid, entry.pw_gid, groups, root)
-
-
-def user_name(uid: int) -> str:
-    """Return the name of a user of this machine; a usual one for a number without a name."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return UNNAMED
 
 
 def give_mounted(mounts: Iterable[Mount], uid: int, gid: int) -> None:

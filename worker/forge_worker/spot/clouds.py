@@ -11,8 +11,19 @@ from typing import Any
 
 import httpx
 
-from forge_worker.spot import UNKNOWN_SHARE, Notice, NoticeKind, iso_time, left_s, mail_time
-from forge_worker.spot.metadata import MISSING, Metadata, MetadataAbsent, good, said_at
+from forge_worker.spot import (
+    MISSING,
+    UNKNOWN_SHARE,
+    Metadata,
+    MetadataAbsent,
+    Notice,
+    NoticeKind,
+    good,
+    iso_time,
+    left_s,
+    mail_time,
+    said_at,
+)
 
 AWS_NOTICE_S = 120.0
 TOKEN_S = 21600

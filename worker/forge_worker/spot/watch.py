@@ -8,9 +8,8 @@ import structlog
 from forge_schema.model.spec import IS_SPOT, NOT_SPOT, SPOT
 
 from forge_worker.loop import Bell, Loop
-from forge_worker.spot import Notice, NoticeKind
+from forge_worker.spot import Metadata, MetadataAbsent, Notice, NoticeKind
 from forge_worker.spot.clouds import Aws, Azure, Gcp
-from forge_worker.spot.metadata import Metadata, MetadataAbsent
 
 PERIOD_S = 2.0
 # Pause after a failure of a server that is known to be there; others are asked less and less often.

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import platform
+import pwd
 import secrets
 import signal
 import sys
@@ -21,7 +22,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import psutil
 
 from forge_worker.attempt_folders import short_path
-from forge_worker.runners.owners import user_name
 from forge_worker.runners.process.child import Order
 from forge_worker.runners.process.confinement import CpuTable, confinement_of, parents
 from forge_worker.runners.process.descendants import MIB, JobUse, descendants, use_below
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 SHARE, LEAST_BYTES = 0.3, 80 << 20
 # Whoever sets one of these has a cluster of their own.
 THEIRS = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
+UNNAMED = "forge"
 END_PATIENCE_S = 60.0
 REAP_PATIENCE_S = 30.0
 # For the kill after a grace that must be over in time.
@@ -318,7 +319,7 @@ def _order(spec: RunSpec, cpu_set: tuple[int, ...], alone_s: float, user: JobUse
 
 def _of_user(spec: RunSpec, user: JobUser | None) -> dict[str, str]:
     """Return the variables that depend on the job and its user."""
-    name = user_name(os.geteuid() if user is None else user.uid)
+    name = _user_name(os.geteuid() if user is None else user.uid)
     home = {} if user is None else {"HOME": str(spec.work_dir.absolute())}
     tmp: dict[str, str] = {}
     if spec.tmp_dir is not None:
@@ -352,3 +353,11 @@ def _leftover(info: dict[str, Any]) -> Leftover | None:
         return None
     labels = dict(word.partition("=")[::2] for word in words[8:] if word)
     return Leftover(f"{info['pid']}:{info['create_time']}", words[7], labels)
+
+
+def _user_name(uid: int) -> str:
+    """Return the name of a user of this machine; a usual one for a number without a name."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return UNNAMED
