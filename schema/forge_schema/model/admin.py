@@ -17,6 +17,7 @@ from forge_schema.model.fields import (
     Number,
     Open,
     Record,
+    Text,
     Word,
 )
 from forge_schema.model.job import Approval
@@ -183,7 +184,7 @@ class TeamChanges(KnownFields, _OfTeam):
     and each owner's own in addition to them.
     """
 
-    join: Annotated[Sequence[Word], Field(max_length=1000)] = ()
+    join: Annotated[Sequence[Text], Field(max_length=1000)] = ()
     leave: Annotated[Sequence[Word], Field(max_length=1000)] = ()
 
     @model_validator(mode="after")

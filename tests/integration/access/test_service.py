@@ -102,7 +102,7 @@ MAKERS: dict[str, tuple[Callable[[LocalService, str], object], tuple[str, ...]]]
     "team": (lambda s, name: s.admin.change_team(name, TeamChanges(join=["x"])), ("a/b", "@nlp")),
     "limits of a team": (lambda s, name: s.admin.change_team(name, TeamChanges(max_jobs=1)), ()),
     "member": (
-        lambda s, name: s.admin.change_team("nlp", TeamChanges.model_construct(join=[name])),
+        lambda s, name: s.admin.change_team("nlp", TeamChanges(join=[name])),
         ("a/b", "@nlp"),
     ),
     "limits of an owner": (lambda s, name: s.admin.limit_owner(name, OwnerSettings()), ()),

@@ -3,7 +3,6 @@
 from typing import Annotated
 
 import typer
-from forge_schema.access.names import check_person
 from forge_schema.model.admin import Team, TeamChanges
 from forge_schema.model.quantities import names_text
 
@@ -64,8 +63,6 @@ def show(context: typer.Context, team: TeamName, form: FormatOption = Format.TAB
 @app.command()
 def join(context: typer.Context, team: TeamName, owners: Owners) -> None:
     """Put owners into a team, which is made if it is new; they leave the team before."""
-    for owner in owners:
-        check_person(owner)
     _change(context, team, TeamChanges(join=owners))
 
 
