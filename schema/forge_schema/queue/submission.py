@@ -1,6 +1,6 @@
 """Submission: any number of jobs by one statement."""
 
-from base64 import urlsafe_b64encode
+from base64 import b32hexencode
 from collections.abc import Hashable, Mapping, Sequence
 from os import urandom
 from time import sleep, time_ns
@@ -180,10 +180,10 @@ def _request(spec: JobSpec, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stem() -> str:
-    # In order of time, so that new keys share a page of the index instead of touching one each.
-    # It stands in two places for each job, so it is as short as it can be.
+    # In order of time, so that new keys share a page of the index instead of touching one each;
+    # and short, since it stands in two places for each job.
     stem = (time_ns() // 1_000_000).to_bytes(6) + urandom(9)
-    return f"auto:{urlsafe_b64encode(stem).decode()}:"
+    return f"auto:{b32hexencode(stem).decode()}:"
 
 
 def _conflict(key: str) -> IdempotencyConflict:

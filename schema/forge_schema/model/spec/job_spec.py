@@ -8,7 +8,16 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.config import JsonDict
 
-from forge_schema.model.fields import NUMERIC, Document, Flag, KnownFields, Number, ShownName, Text
+from forge_schema.model.fields import (
+    NUMERIC,
+    Document,
+    Flag,
+    KnownFields,
+    Number,
+    ShownName,
+    Text,
+    empty,
+)
 from forge_schema.model.fields import Word as Name
 from forge_schema.model.job import HANDLE, MOST_TAGS, SHOWN, Environment, Git
 from forge_schema.model.quantities import size_text
@@ -113,17 +122,17 @@ class JobSpec(KnownFields, BaseModel):
             metavar="NAME=VALUE",
             more="NAME alone copies it from your environment.",
         ),
-    ] = {}
+    ] = empty(dict)
     kind: Annotated[JobKind, Option("Kind of job.", typed=False)] = JobKind.COMMAND
     handler: Annotated[
         Name | None, Option("The worker's handler that runs a custom job.", typed=False)
     ] = None
-    arguments: Annotated[Document, Option("Arguments of a handler.", typed=False)] = {}
+    arguments: Annotated[Document, Option("Arguments of a handler.", typed=False)] = empty(dict)
     parameters: Annotated[
         dict[Parameter, Scalar],
         Field(max_length=50, json_schema_extra=NO_OTHER),
         Option("Parameters by which runs are compared.", typed=False),
-    ] = {}
+    ] = empty(dict)
     experiment: Annotated[
         Name | None,
         Option(
@@ -133,7 +142,7 @@ class JobSpec(KnownFields, BaseModel):
     ] = None
     tags: Annotated[
         list[Tag], Field(max_length=MOST_TAGS), Option("Tag that the job has.", names="--tag")
-    ] = []
+    ] = empty(list)
     sweep: Annotated[
         Annotated[Name, Field(pattern=SWEEP)] | None,
         Option("Sweep that the job belongs to.", typed=False),
@@ -172,7 +181,7 @@ class JobSpec(KnownFields, BaseModel):
             CODE,
             names="--secret",
         ),
-    ] = []
+    ] = empty(list)
     inputs: Annotated[
         Inputs,
         Option(
@@ -181,7 +190,7 @@ class JobSpec(KnownFields, BaseModel):
             names="--input",
             metavar="NAME=SOURCE",
         ),
-    ] = {}
+    ] = empty(dict)
     tuning: Annotated[
         Tuning, Option("Passed to the job in variables such as $FORGE_PRECISION; not enforced.")
     ] = Tuning()
@@ -200,7 +209,7 @@ class JobSpec(KnownFields, BaseModel):
             metavar="NAME=VALUE",
             changes=True,
         ),
-    ] = {}
+    ] = empty(dict)
     target: Annotated[Target, Option("Where it runs.", RESOURCES, changes=True)] = Target.AUTO
     nodes: Annotated[
         int,
@@ -283,7 +292,7 @@ class JobSpec(KnownFields, BaseModel):
             CHECKPOINTS,
             metavar="PATTERN",
         ),
-    ] = []
+    ] = empty(list)
     keep_checkpoints: Annotated[
         int,
         Field(ge=1, le=1000),
@@ -310,13 +319,13 @@ class JobSpec(KnownFields, BaseModel):
     ] = None
     after: Annotated[
         Needed, Option("Start once these jobs have begun.", START, metavar="JOB,…")
-    ] = []
+    ] = empty(list)
     after_ok: Annotated[
         Needed, Option("Start once these jobs have succeeded.", START, metavar="JOB,…")
-    ] = []
+    ] = empty(list)
     after_any: Annotated[
         Needed, Option("Start once these jobs have ended.", START, metavar="JOB,…")
-    ] = []
+    ] = empty(list)
     idempotency_key: Annotated[
         Name | None, Option("Submitting again with the same key returns the same job.")
     ] = None
@@ -348,7 +357,8 @@ class JobSpec(KnownFields, BaseModel):
 
     @model_validator(mode="after")
     def _one_image(self) -> Self:
-        if sum(getattr(self, name) is not None for name in IMAGES) > 1:
+        images = [vars(self)[name] for name in IMAGES]
+        if images.count(None) < len(images) - 1:
             raise ValueError("name only one of an image, a saved tar and a Dockerfile")
         return self
 
@@ -356,16 +366,19 @@ class JobSpec(KnownFields, BaseModel):
     def _a_handler_for_custom_jobs(self) -> Self:
         if (self.kind is JobKind.CUSTOM) != (self.handler is not None):
             raise ValueError("a job of kind custom must name a handler; other kinds must not")
-        if self.handler is not None and not HANDLER.fullmatch(self.handler):
+        if self.handler is None:
+            return self
+        if not HANDLER.fullmatch(self.handler):
             raise ValueError("a handler's name has letters, digits, dots, dashes and underscores")
         for name in (*IMAGES, "requirements"):
-            if self.handler is not None and getattr(self, name) is not None:
+            if getattr(self, name) is not None:
                 raise ValueError(f"a handler runs in the worker's environment: leave {name} out")
         return self
 
     @model_validator(mode="after")
     def _waits_once_for_each_job(self) -> Self:
-        if len(self.needs()) < len(self.after) + len(self.after_ok) + len(self.after_any):
+        waits = len(self.after) + len(self.after_ok) + len(self.after_any)
+        if waits and len(self.needs()) < waits:
             raise ValueError("name each job only once in after, after_ok and after_any")
         return self
 
@@ -377,9 +390,11 @@ class JobSpec(KnownFields, BaseModel):
 
     @model_validator(mode="after")
     def _several_machines_in_a_gang(self) -> Self:
+        # Of a range, the other rule says what is wrong.
+        if self.nodes > 1 or self.max_nodes is not None:
+            return self
         for name in ("same", "mixed", *(() if starts_alone(self) else ("launcher",))):
-            # Of a range, the other rule says what is wrong.
-            if self.nodes == 1 and self.max_nodes is None and (given := getattr(self, name)):
+            if given := getattr(self, name):
                 fault = f"{name} is for jobs on several machines: set nodes to 2 or more"
                 if isinstance(given, Launcher):
                     fault += given.on_one_machine(self.resources.gpus, self.command or ())
@@ -401,7 +416,8 @@ class JobSpec(KnownFields, BaseModel):
 
     @model_validator(mode="after")
     def _labels_fit(self) -> Self:
-        if len(json.dumps(self._labels(), ensure_ascii=False).encode()) > MAX_LABELS_BYTES:
+        labels = self._labels()
+        if labels and len(json.dumps(labels, ensure_ascii=False).encode()) > MAX_LABELS_BYTES:
             raise ValueError(f"labels may have at most {size_text(MAX_LABELS_BYTES)} together")
         return self
 
