@@ -8,7 +8,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.metadata import version
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,13 +24,14 @@ from forge_client.up.children import WORKER, Say, UpServer, Workers
 from forge_client.up.detached import UpOptions, kill_children, locked
 from forge_client.up.folder_access import STORE, close, made
 from forge_client.up.postgres import Postgres, require_usable
-from forge_client.up.upgrading import upgrading
 
 if TYPE_CHECKING:
     from forge_client.direct.backend import DirectBackend
 
 LOOK_S = 0.25
 DATABASE_LOOK_S = 5.0
+# It loads Alembic and SQLAlchemy.
+MIGRATE = "forge_schema.database.migrate"
 
 
 def up(plan: UpOptions, say: Say, ready: Callable[[Running], None]) -> None:
@@ -225,3 +229,49 @@ class Upkeep:
         except ClientError as error:
             # Whatever the cause, it may be temporary; the workers keep their results meanwhile.
             self._say(f"{error.message}; retrying")
+
+
+@contextmanager
+def upgrading() -> Iterator[Callable[[str], None]]:
+    """Have a process load what an upgrade needs, and yield the function that upgrades a database.
+
+    The process ends with the block, and soon after this one if that is killed.
+    """
+    context = get_context("fork")
+    gate, theirs = context.Pipe()
+    child = context.Process(target=_run, args=(gate, theirs))
+    child.start()
+    theirs.close()
+
+    def upgrade(url: str) -> None:
+        try:
+            gate.send(url)
+            error = gate.recv()
+        except (EOFError, OSError):
+            raise ClientError(
+                "the process that upgrades the database has died",
+                hint="run `forge up` again: the upgrade continues where it ended",
+            ) from None
+        if error is not None:
+            raise error
+
+    try:
+        yield upgrade
+    finally:
+        gate.close()
+        child.join()
+
+
+def _run(theirs: Connection, gate: Connection) -> None:
+    theirs.close()
+    migrate = import_module(MIGRATE)
+    try:
+        url = gate.recv()
+    except EOFError:
+        return
+    try:
+        migrate.upgrade(url)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is raised there
+        gate.send(error)
+    else:
+        gate.send(None)

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from forge_functions.dashboard import assets, words
 from forge_functions.dashboard.formats import FILTERS
-from forge_functions.dashboard.visit.session import Visitor
+from forge_functions.dashboard.session import Visitor
 from forge_functions.errors import Refused
 
 PART = "part"

@@ -13,7 +13,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forge_functions.dashboard import assets, words
+from forge_functions.dashboard import assets, session, words
 from forge_functions.dashboard.page import whole
 from forge_functions.dashboard.routes import (
     annotate,
@@ -33,8 +33,7 @@ from forge_functions.dashboard.routes import (
 from forge_functions.dashboard.routes.access import keys, login, sign_on, teams, terminal
 from forge_functions.dashboard.routes.plans import inputs, notifications, schedules
 from forge_functions.dashboard.routes.runs import compare, files, table
-from forge_functions.dashboard.visit import session
-from forge_functions.dashboard.visit.visitor import LOGIN_WANTED
+from forge_functions.dashboard.session import LOGIN_WANTED
 from forge_functions.errors import Refused
 from forge_functions.lazy_routes import include
 

@@ -8,9 +8,15 @@ from contextlib import suppress
 import pytest
 from forge_schema.model.attempt_records import Tested as OneTest
 from forge_schema.model.states import Verdict
-from forge_worker.job_io import junit
-from forge_worker.job_io.junit import MESSAGE_LENGTH, NAME_LENGTH, read_report
-from forge_worker.job_io.results import BATCH_BYTES, batch_of, parse_result
+from forge_worker.job_io import results
+from forge_worker.job_io.results import (
+    BATCH_BYTES,
+    MESSAGE_LENGTH,
+    NAME_LENGTH,
+    batch_of,
+    parse_result,
+    read_report,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,10 +103,10 @@ def test_what_is_too_much_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert (suite, name, fault) == ("é" * NAME_LENGTH, "é" * NAME_LENGTH, "")
     assert (verdict, message) == ("failed", "é" * MESSAGE_LENGTH)
-    monkeypatch.setattr(junit, "MOST_TESTS", 3)
+    monkeypatch.setattr(results, "MOST_TESTS", 3)
     tests, fault = read("<s>" + "<testcase/>" * 5 + "</s>")
     assert (len(tests), "more than 3" in fault) == (3, True)
-    monkeypatch.setattr(junit, "REPORT_BYTES", 100_000)
+    monkeypatch.setattr(results, "REPORT_BYTES", 100_000)
     tests, fault = read("<s><testcase/>" + " " * 200_000 + "</s>")
     assert (len(tests), "longer" in fault) == (1, True)
 

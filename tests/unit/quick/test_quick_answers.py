@@ -28,7 +28,7 @@ EXPENSIVE = {
     *("asyncio", "dataclasses", "email", "http", "httpx", "inspect", "pathlib"),
     *("platformdirs", "psycopg", "pydantic", "rich", "ssl", "subprocess", "typer", "urllib"),
 }
-SHOWN = ("job_details", "report_rows", "stored_log", "log_lines", "acting")
+SHOWN = ("job_details", "report_rows", "waiting", "log_lines", "acting")
 LOADED = f"""
 import sys, forge_client.main
 from forge_client.cli.quick import answers, arguments, completion, help

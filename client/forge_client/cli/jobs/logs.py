@@ -9,7 +9,7 @@ from forge_client.cli.options.session import backend_of, given
 from forge_client.cli.options.values import moment
 from forge_client.cli.show import output
 from forge_client.cli.show.log_lines import Shaping, pattern
-from forge_client.cli.show.stored_log import begun, followed, stored_log
+from forge_client.cli.show.waiting import begun, followed, stored_log
 from forge_client.results.log_reader import LogPart
 
 ALL = "all"

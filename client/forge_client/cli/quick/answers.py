@@ -100,7 +100,7 @@ def logs(given: Given) -> None:
     """Answer `forge logs`."""
     from forge_client.cli.show.log_lines import Shaping, pattern  # noqa: PLC0415 - only for this
     from forge_client.cli.show.output import coloured  # noqa: PLC0415 - as above
-    from forge_client.cli.show.stored_log import begun, followed, stored_log  # noqa: PLC0415
+    from forge_client.cli.show.waiting import begun, followed, stored_log  # noqa: PLC0415
     from forge_client.results.log_reader import LogPart  # noqa: PLC0415 - as above
 
     _only(given, "job", "follow", "attempt", "rank", "tail", "grep", "timestamps")

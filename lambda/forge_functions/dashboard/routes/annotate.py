@@ -9,8 +9,7 @@ from forge_schema.model.job import Acted, JobDetail
 from forge_schema.service.caller import Forbidden
 
 from forge_functions.dashboard.page import after
-from forge_functions.dashboard.visit.session import Visitor
-from forge_functions.dashboard.visit.visitor import PageJob, SubmitsByPage
+from forge_functions.dashboard.session import PageJob, SubmitsByPage, Visitor
 from forge_functions.dashboard.words import t
 from forge_functions.errors import Refused
 from forge_functions.lazy_routes import LazyRouter

@@ -18,8 +18,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from forge_functions.dashboard.page import after, page
-from forge_functions.dashboard.visit.session import Visitor
-from forge_functions.dashboard.visit.visitor import SubmitsByPage
+from forge_functions.dashboard.session import SubmitsByPage, Visitor
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 

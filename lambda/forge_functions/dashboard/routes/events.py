@@ -10,7 +10,7 @@ from pydantic import Field
 
 from forge_functions.dashboard.events_in_words import told
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.visit.visitor import ReadsAll
+from forge_functions.dashboard.session import ReadsAll
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Shared
 

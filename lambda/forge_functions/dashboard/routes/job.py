@@ -22,9 +22,14 @@ from forge_functions.dashboard.events_in_words import Told, told
 from forge_functions.dashboard.explained import in_words
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.routes.jobs import address, telling
+from forge_functions.dashboard.session import (
+    PageJob,
+    RulesByPage,
+    SeesPages,
+    SubmitsByPage,
+    Visitor,
+)
 from forge_functions.dashboard.timeline import KINDS, WIDTH, TimelineRow, timeline
-from forge_functions.dashboard.visit.session import Visitor
-from forge_functions.dashboard.visit.visitor import PageJob, RulesByPage, SeesPages, SubmitsByPage
 from forge_functions.dashboard.words import t
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared

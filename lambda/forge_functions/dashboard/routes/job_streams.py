@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from forge_functions.bodies import RequestBody
 from forge_functions.dashboard.log_pieces import LARGEST_RANK, LogPieces, LogPlace, Pieces
-from forge_functions.dashboard.visit.visitor import PageJob, SeesPages
+from forge_functions.dashboard.session import PageJob, SeesPages
 from forge_functions.errors import Refused
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Shared

@@ -19,8 +19,7 @@ from forge_schema.read.job_pages import JobPage
 from forge_schema.read.jobs import Jobs
 
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.visit.session import Visitor
-from forge_functions.dashboard.visit.visitor import SeesPages
+from forge_functions.dashboard.session import SeesPages, Visitor
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 

@@ -12,8 +12,7 @@ from forge_schema.model.states import WorkerKind
 from pydantic import StringConstraints
 
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.visit.session import Visitor
-from forge_functions.dashboard.visit.visitor import RulesByPage
+from forge_functions.dashboard.session import RulesByPage, Visitor
 from forge_functions.errors import Refused
 from forge_functions.joining import package
 from forge_functions.lazy_routes import LazyRouter

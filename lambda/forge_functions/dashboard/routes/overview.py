@@ -10,8 +10,7 @@ from forge_schema.read import job_pages
 
 from forge_functions.dashboard.job_form import JobForm
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.visit.session import Visitor
-from forge_functions.dashboard.visit.visitor import SeesPages
+from forge_functions.dashboard.session import SeesPages, Visitor
 from forge_functions.dashboard.words import t
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared

@@ -6,10 +6,9 @@ from typing import Annotated
 from fastapi import Form, Request, Response
 from fastapi.responses import RedirectResponse
 
-from forge_functions.dashboard import words
+from forge_functions.dashboard import csrf, words
 from forge_functions.dashboard.page import THEME, THEMES
-from forge_functions.dashboard.visit import csrf
-from forge_functions.dashboard.visit.visitor import local
+from forge_functions.dashboard.session import local
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Shared
 

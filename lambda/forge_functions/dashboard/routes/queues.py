@@ -10,7 +10,7 @@ from pydantic import Field
 
 from forge_functions.dashboard.history import History
 from forge_functions.dashboard.page import after, page
-from forge_functions.dashboard.visit.visitor import RulesByPage, SeesPages
+from forge_functions.dashboard.session import RulesByPage, SeesPages
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Shared
 

@@ -20,8 +20,7 @@ from pydantic import Field
 
 from forge_functions.dashboard.formats import sorted_word
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.visit.session import Visitor
-from forge_functions.dashboard.visit.visitor import SeesPages
+from forge_functions.dashboard.session import SeesPages, Visitor
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 

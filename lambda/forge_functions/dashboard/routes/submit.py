@@ -16,8 +16,7 @@ from forge_schema.read.jobs import JobStory, recent_bundles
 
 from forge_functions.dashboard.job_form import JobForm, faults_of
 from forge_functions.dashboard.page import after, page
-from forge_functions.dashboard.visit.session import Visitor
-from forge_functions.dashboard.visit.visitor import SubmitsByPage
+from forge_functions.dashboard.session import SubmitsByPage, Visitor
 from forge_functions.dashboard.words import t
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared

@@ -17,7 +17,7 @@ from forge_functions.dashboard.events_in_words import Told, told
 from forge_functions.dashboard.history import History
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.routes.new_worker import EXPIRIES, Expiry, token_page
-from forge_functions.dashboard.visit.visitor import RulesByPage, SeesPages
+from forge_functions.dashboard.session import RulesByPage, SeesPages
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 

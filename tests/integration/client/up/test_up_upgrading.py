@@ -9,7 +9,7 @@ from multiprocessing import active_children
 import psycopg
 import pytest
 from forge_client.errors import ClientError
-from forge_client.up.upgrading import upgrading
+from forge_client.up.up import upgrading
 
 NOBODY = "postgresql://nobody@127.0.0.1:1/none"
 

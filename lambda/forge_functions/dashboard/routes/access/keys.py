@@ -14,8 +14,7 @@ from pydantic import BaseModel, Field
 from forge_functions.dashboard.formats import fault_of
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.routes.new_worker import EXPIRIES, Expiry
-from forge_functions.dashboard.visit.session import Visitor
-from forge_functions.dashboard.visit.visitor import ReadsAll, RulesByPage
+from forge_functions.dashboard.session import ReadsAll, RulesByPage, Visitor
 from forge_functions.dashboard.words import t
 from forge_functions.joining import fingerprint_of
 from forge_functions.lazy_routes import LazyRouter

@@ -17,9 +17,9 @@ from forge_schema.service.caller import Forbidden
 
 from forge_functions.auth import short_token
 from forge_functions.auth.authentication import AsViewer, by_key
+from forge_functions.dashboard import csrf, session
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.visit import csrf, session
-from forge_functions.dashboard.visit.visitor import SeesPages, local
+from forge_functions.dashboard.session import SeesPages, local
 from forge_functions.errors import Refused
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared

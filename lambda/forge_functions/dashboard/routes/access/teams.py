@@ -5,7 +5,7 @@ from forge_schema.job_filter import quoted
 from forge_schema.model.fields import Word
 
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.visit.visitor import SeesPages
+from forge_functions.dashboard.session import SeesPages
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Shared
 

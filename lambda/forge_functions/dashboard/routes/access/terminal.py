@@ -19,8 +19,7 @@ from forge_functions.auth import short_token
 from forge_functions.auth.authentication import AsViewer, bearer, unauthenticated
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.routes.access.login import address_of
-from forge_functions.dashboard.visit.session import Visitor
-from forge_functions.dashboard.visit.visitor import SeesPages
+from forge_functions.dashboard.session import SeesPages, Visitor
 from forge_functions.errors import Refused
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared

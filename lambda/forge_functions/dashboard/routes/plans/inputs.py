@@ -10,8 +10,7 @@ from pydantic import BaseModel
 
 from forge_functions.dashboard.formats import fault_of
 from forge_functions.dashboard.page import after, page
-from forge_functions.dashboard.visit.session import Visitor
-from forge_functions.dashboard.visit.visitor import SeesPages, SubmitsByPage
+from forge_functions.dashboard.session import SeesPages, SubmitsByPage, Visitor
 from forge_functions.dashboard.words import t
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared

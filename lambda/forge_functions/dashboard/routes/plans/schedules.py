@@ -6,7 +6,7 @@ from fastapi import Form, Request, Response
 from forge_schema.model.fields import Word
 
 from forge_functions.dashboard.page import after, page
-from forge_functions.dashboard.visit.visitor import SeesPages, SubmitsByPage
+from forge_functions.dashboard.session import SeesPages, SubmitsByPage
 from forge_functions.dashboard.words import t
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Shared

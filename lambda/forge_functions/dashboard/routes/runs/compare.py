@@ -15,8 +15,7 @@ from forge_schema.read.jobs import JobStory
 
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.routes.runs.code_diff import CodeDiff, code_diff
-from forge_functions.dashboard.visit.session import Visitor
-from forge_functions.dashboard.visit.visitor import SeesPages
+from forge_functions.dashboard.session import SeesPages, Visitor
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 

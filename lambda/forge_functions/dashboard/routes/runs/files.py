@@ -17,7 +17,7 @@ from pydantic import Field
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.preview import WHOLE_BYTES, content, head, image_type, previewed
 from forge_functions.dashboard.rendering import Busy
-from forge_functions.dashboard.visit.visitor import PageJob, SeesPages
+from forge_functions.dashboard.session import PageJob, SeesPages
 from forge_functions.errors import Refused
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared

@@ -32,8 +32,7 @@ from forge_functions.dashboard.page import page
 from forge_functions.dashboard.routes.jobs import JobList
 from forge_functions.dashboard.routes.reports import csv_answer
 from forge_functions.dashboard.routes.runs.plots import Plots
-from forge_functions.dashboard.visit.session import Visitor
-from forge_functions.dashboard.visit.visitor import SeesPages
+from forge_functions.dashboard.session import SeesPages, Visitor
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 

@@ -1,1 +1,0 @@
-"""Sessions of visitors, and their protection."""
