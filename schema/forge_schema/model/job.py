@@ -16,7 +16,6 @@ from forge_schema.model.fields import (
     NotFinite,
     Open,
     Record,
-    ShownCounts,
     ShownState,
     Text,
     Word,
@@ -326,12 +325,6 @@ class Schedule(Record):
     spec: dict[str, Any]
 
 
-class Submitted(Answer):
-    """The jobs' ids, in order."""
-
-    job_ids: list[int]
-
-
 class JobNamed(Answer):
     """The job's id."""
 
@@ -352,42 +345,6 @@ class Statuses(Answer):
     def value(self) -> dict[int, JobStatus]:
         """Return the jobs by id."""
         return {job.job_id: job for job in self.items}
-
-
-class SweepStates(Answer):
-    """The number of a sweep's jobs in each state."""
-
-    states: ShownCounts
-
-
-class Cancelled(Answer):
-    """The job's state; `running` until its worker has stopped it."""
-
-    state: ShownState
-
-
-class CancelledMany(Answer):
-    """How many jobs are cancelled, run until their workers stop them, had ended, do not exist."""
-
-    cancelled: int
-    running: int
-    over: int
-    absent: int
-
-
-class RetriedMany(Answer):
-    """How many jobs are retried, have not ended, ended otherwise, do not exist."""
-
-    retried: int
-    unfinished: int
-    over: int
-    absent: int
-
-
-class Preempted(Answer):
-    """Whether the job was running and so was asked for."""
-
-    asked: bool
 
 
 class Acted(Record):

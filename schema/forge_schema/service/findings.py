@@ -9,8 +9,7 @@ from pydantic import Field
 
 from forge_schema.job_filter import parse
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.fields import Note, Word
-from forge_schema.model.job import SweepStates
+from forge_schema.model.fields import Answer, Note, ShownCounts, Word
 from forge_schema.model.results import (
     MOST_RUNS,
     Experiment,
@@ -49,6 +48,12 @@ JOB, SWEEP = "/queue/jobs/{job_id}", "/queue/sweeps/{name}"
 METRIC_PAGES = Pages({"token": "token", "number": "number"}, PAGE, BYTES)
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Verdicts = Annotated[Sequence[str] | None, Sent("verdict", kind=list[Verdict] | None)]
+
+
+class SweepStates(Answer):
+    """The number of a sweep's jobs in each state."""
+
+    states: ShownCounts
 
 
 class Findings(Verbs):

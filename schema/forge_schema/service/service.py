@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from forge_schema.job_filter import Filter, parse
-from forge_schema.model.fields import Digest, Flag, Moment, Note, Path, Word
+from forge_schema.model.fields import Digest, Flag, Moment, Path, Word
 from forge_schema.model.job import (
     EXPLAINED,
     MOST_EXPLAINED,
     Attempt,
-    Cancelled,
     Event,
     Firing,
     FoundJobs,
@@ -26,13 +25,12 @@ from forge_schema.model.job import (
     JobNamed,
     JobStatus,
     ListedJob,
-    Preempted,
     Statuses,
     job_states,
     possible_job,
 )
 from forge_schema.model.reading import FILES, LARGEST, LogPlaces
-from forge_schema.model.states import Command, Role, StateWord, in_words
+from forge_schema.model.states import Command
 from forge_schema.model.stored import (
     CHUNKS,
     PAGE,
@@ -42,10 +40,9 @@ from forge_schema.model.stored import (
     LogChunk,
     in_chunks,
 )
+from forge_schema.service.acting import JOB, ActsOnJobs
 from forge_schema.service.caller import Forbidden
-from forge_schema.service.many_jobs import ManyJobs
 from forge_schema.service.parameters import (
-    AttemptCheckpoint,
     AttemptNumber,
     Columns,
     Count,
@@ -69,13 +66,11 @@ if TYPE_CHECKING:
     from forge_schema.model.explanation import Explanation
     from forge_schema.model.overview import Overview
     from forge_schema.model.worker import WorkerInfo
-    from forge_schema.queue.queue import Queue
     from forge_schema.queue.registry import Registry
     from forge_schema.service.admin import Admin
     from forge_schema.service.findings import Findings
     from forge_schema.service.notifications import Notifying
 
-JOB = "/queue/jobs/{job_id}"
 # The newest jobs among which a name is searched at once.
 MOST_SEARCHED = 50_000
 LOG_PAGES = Pages({"token": "token", "rank": "rank", "number": "number"}, CHUNKS)
@@ -88,7 +83,7 @@ Changes = Annotated[
 ALONE = {"sweep", "parallel", "after", "after_ok", "after_any"}
 
 
-class Service(LogPlaces, ManyJobs, Scheduling):
+class Service(LogPlaces, ActsOnJobs, Scheduling):
     """Everything that a caller may ask for; viewers read, submitters act, admins for all owners."""
 
     @cached_property
@@ -217,16 +212,6 @@ class Service(LogPlaces, ManyJobs, Scheduling):
         rows = self._jobs.statuses(wanted, scope=self.caller.scope)
         return {row["job_id"]: JobStatus.model_validate(row) for row in rows}
 
-    @verb("POST", f"{JOB}/cancel", SUBMITTER, answer=Cancelled, errors=(404,), bare=True)
-    def cancel(self, job_id: JobId, *, reason: Note | None = None) -> StateWord:
-        """Cancel a job. One that has ended stays as it is. Idempotent.
-
-        The answer is its state: `running` until its worker has stopped it. The `reason` is for the
-        audit trail.
-        """
-        self._change(job_id)
-        return StateWord(in_words(self._queue.cancel(job_id, reason=reason)))
-
     @verb("PATCH", JOB, SUBMITTER, errors=(404, 409), names_fields=True)
     def change(self, job_id: JobId, fields: Changes) -> JobDetail:
         """Change a job that waits: its priority, queue, time limit, resources and retries.
@@ -238,35 +223,6 @@ class Service(LogPlaces, ManyJobs, Scheduling):
         self._change(job_id)
         Change(self._database, self.caller.actor, job_id, fields).make()
         return self.job(job_id)
-
-    # Repeated, a retry or a preemption would hit the attempt that the first one started.
-
-    @verb("POST", f"{JOB}/retry", SUBMITTER, again=False, errors=(404, 409), bare=True)
-    def retry(self, job_id: JobId, *, checkpoint: AttemptCheckpoint | None = None) -> None:
-        """Give a failed job fresh budgets and queue it again.
-
-        It begins with its newest checkpoint, or another: of an attempt, with a number.
-        """
-        self._change(job_id)
-        self._queue.retry(job_id, checkpoint)
-
-    @verb("POST", f"{JOB}/preempt", SUBMITTER, again=False, answer=Preempted, errors=(404,))
-    def preempt(self, job_id: JobId) -> bool:
-        """Preempt a running job, as a spot notice would. Idempotent."""
-        self._change(job_id)
-        return self._queue.preempt(job_id)
-
-    def _change(self, job_id: int) -> None:
-        """Let the caller change a job.
-
-        Raises:
-            JobUnknown: the caller does not see it.
-            Forbidden: the caller only sees it.
-        """
-        self.caller.require(Role.SUBMITTER)
-        owner = self._visible(job_id)["owner"]
-        if not self.caller.changes(owner):
-            raise Forbidden(f"job {job_id} is of {owner}: you may see it, and not change it")
 
     @verb("GET", f"{JOB}/attempts", errors=(404,))
     def attempts(self, job_id: JobId) -> list[Attempt]:
@@ -484,12 +440,6 @@ class Service(LogPlaces, ManyJobs, Scheduling):
         return reports.Reports(self._database).rows(
             name, since=since, until=until, by=by, scope=self.caller.scope, count=count
         )
-
-    @property
-    def _queue(self) -> Queue:
-        from forge_schema.queue.queue import Queue
-
-        return Queue(self._database, actor=self.caller.actor)
 
     @property
     def _registry(self) -> Registry:

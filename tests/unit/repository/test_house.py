@@ -129,7 +129,7 @@ def test_a_verb_is_named_in_five_files() -> None:
     files -= {"schema/forge_schema/sweeper/tick.py", "schema/forge_schema/model/admin.py"}
     assert files == {
         "schema/forge_schema/queue/queue.py",
-        "schema/forge_schema/service/service.py",
+        "schema/forge_schema/service/acting.py",
         "client/forge_client/sdk/job.py",
         "client/forge_client/cli/jobs/cancel_retry_preempt.py",
         "client/forge_client/cli/commands.py",
