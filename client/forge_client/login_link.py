@@ -4,6 +4,8 @@ import os
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 
+from forge_schema.service.caller import Forbidden
+
 from forge_client import running
 from forge_client.backend import Backend
 from forge_client.connection import connect
@@ -23,11 +25,14 @@ def login_link(settings: Settings) -> str:
         ClientError: there is no server, or it does not answer.
     """
     server = _server(settings)
-    if server.login:
-        # Its browser is logged in, and a session makes no other that lasts longer.
-        return f"{server.url}/"
     with closing(Transport(server)) as asked:
-        answer = asked.send("POST", "/login/link", again=True)
+        try:
+            answer = asked.send("POST", "/login/link", again=True)
+        except ClientError as error:
+            if server.login and error.code == Forbidden.code:
+                # Its browser is logged in, and a session makes no other that lasts longer.
+                return f"{server.url}/"
+            raise
         return f"{server.url}{asked.field(answer, 'path')}"
 
 

@@ -53,6 +53,10 @@ class Wrong(ForgeError):
     """A check failed. The message is public."""
 
 
+class Unsure(Wrong):
+    """It may be so that nothing is wrong yet."""
+
+
 class Health:
     """Checks the database, the store and the sweeper, at most once in five seconds.
 
@@ -108,12 +112,15 @@ class Health:
             raise Wrong("its URL does not name a store") from error
 
     def _sweeper(self) -> None:
-        """Check that nothing waits that a sweeper should have moved."""
+        """Check that a sweeper runs, and that nothing waits that it should have moved."""
         row = self._open_database().row("lateness", ttl=self._ttl)
         if row is not None and row["seconds"] > LATE_S:
             raise Wrong(
                 f"something has been due for {duration_text(row['seconds'])}: is a sweeper running?"
             )
+        if row is not None and row["silent_s"] is not None:
+            silence = duration_text(row["silent_s"])
+            raise Unsure(f"no sweeper has run for {silence}; schedules and retries wait for one")
 
 
 def _finding(name: str, look: Future[None], until: float) -> Finding:
@@ -123,7 +130,8 @@ def _finding(name: str, look: Future[None], until: float) -> Finding:
         log.warning("server_unhealthy", check=name, error=str(error))
         # The details are for the operator, so only the log has them.
         detail = error.message if isinstance(error, Wrong) else "it is not available now"
-        return Finding(name, CheckResult.FAILING, detail)
+        unsure = isinstance(error, Unsure)
+        return Finding(name, CheckResult.UNKNOWN if unsure else CheckResult.FAILING, detail)
     return Finding(name, CheckResult.OK)
 
 

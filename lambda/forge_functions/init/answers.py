@@ -13,6 +13,7 @@ from forge_functions.init.authority import CHAIN, named
 
 ETC, STATE = Path("/etc/forge"), Path("/var/lib/forge-server")
 SYSTEMD = Path("/run/systemd/system")
+LAST_PORT = 65535
 POSTGRES = """\
 with Postgres on this machine, its user postgres makes one:
     createuser --pwprompt forge && createdb --owner forge forge
@@ -98,12 +99,24 @@ def _parser() -> argparse.ArgumentParser:
     add("--database-url", help="postgresql://…, a database of its own")
     add("--store-url", help="s3://… or file://…; default: a folder of this machine")
     add("--host", help="the address to listen on; default: all")
-    add("--port", type=int, help="its port; default: 8900")
-    add("--tls-cert", type=Path, help="your certificate chain, PEM; default: an own authority's")
-    add("--tls-key", type=Path, help="its key, PEM")
+    add("--port", type=_port, help="its port; default: 8900")
+    add("--tls-cert", type=_file, help="your certificate chain, PEM; default: an own authority's")
+    add("--tls-key", type=_file, help="its key, PEM")
     add("--no-tls", action="store_true", help="a proxy in front of the server speaks TLS")
     add("--dir", type=Path, help="keep all of it in this folder, without services")
     return parser
+
+
+def _port(text: str) -> int:
+    if text.isdecimal() and 0 < int(text) <= LAST_PORT:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text} is not a port: write a number from 1 to {LAST_PORT}")
+
+
+def _file(text: str) -> Path:
+    if (path := Path(text)).is_file():
+        return path
+    raise argparse.ArgumentTypeError(f"there is no file {text}")
 
 
 def _former_names(etc: Path, kept: Mapping[str, str]) -> tuple[str, ...]:

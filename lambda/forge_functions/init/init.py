@@ -50,7 +50,7 @@ def _init(given: Answers) -> None:
         lines = service.in_background(given, changed=changed)
     for line in lines:
         say(line)
-    service.await_answer(int(given.settings["FORGE_PORT"]))
+    service.await_answer(given)
     authority.write(given.etc / VERSION, version("forge-queue").encode(), 0o644)
     say("the server and the sweeper run")
     _first_key(given)

@@ -103,20 +103,45 @@ def running(file: Path, program: str) -> int | None:
     return None
 
 
-def await_answer(port: int) -> None:
-    """Wait until the server listens.
+def await_answer(answers: Answers) -> None:
+    """Wait until the server listens, with its sweeper beside it.
 
     Raises:
-        NotUp: it does not within half a minute.
+        NotUp: one of them ended, or the server does not listen within half a minute.
     """
+    port = int(answers.settings["FORGE_PORT"])
     for _ in range(int(START_S / LOOK_S)):
         with suppress(OSError), socket.create_connection((LOOPBACK, port), 1):
-            return
+            # Another program may listen there, so that ours could not.
+            return _require_both(answers)
+        _require_both(answers)
         time.sleep(LOOK_S)
-    raise NotUp(
-        f"the server does not listen on port {port}",
-        hint="its log has the reason: journalctl -u forge-server, or the folder logs of --dir",
-    )
+    raise NotUp(f"the server does not listen on port {port}", hint=_log_of(answers, PROGRAMS[0]))
+
+
+def _require_both(answers: Answers) -> None:
+    for program in PROGRAMS:
+        if _is_up(answers, program):
+            continue
+        file = answers.etc / f"{program.removeprefix('forge-')}.env"
+        where = f"; its settings are in {file}: correct them there, and run this again"
+        raise NotUp(f"{program} ended at once", hint=_log_of(answers, program) + where)
+
+
+def _is_up(answers: Answers, program: str) -> bool:
+    if not answers.systemd:
+        return running(answers.state / f"{program}.pid", program) is not None
+    words = ["systemctl", "is-active", "--quiet", f"{program}.service"]
+    return subprocess.run(words, check=False).returncode == 0  # noqa: S603 - fixed words
+
+
+def _log_of(answers: Answers, program: str) -> str:
+    """Return the last line that a program logged, or where to find it."""
+    if answers.systemd:
+        return f"`journalctl -u {program}` has the reason"
+    log = answers.state / "logs" / f"{program}.log"
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    return f"{log} says: {next((line for line in reversed(lines) if line.strip()), 'nothing')}"
 
 
 def _end(pid: int) -> None:

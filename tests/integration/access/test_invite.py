@@ -48,6 +48,8 @@ def test_people_of_a_file_get_keys_of_their_own(api: Api, tmp_path: Path) -> Non
         assert f"as {owner} (submitter); the invitation is used up" in first.stderr, first.stderr
     again = theirs(*words)
     assert (again.returncode, "accepted already" in again.stderr) == (7, True), again.stderr
+    link = theirs("dashboard", FORGE_URL=api.url).stdout
+    assert link.startswith(f"{api.url}/login/link?link="), "there is no key to type"
     # What failed has not replaced the key that works.
     assert theirs("ps", FORGE_URL=api.url).returncode == 0
     keys = json.loads(forge("key", "list", "-o", "json").stdout)

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -29,6 +30,9 @@ MADE = ("authority.pem", "authority.key", "server.pem", "server.key", "server.en
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A folder for an installation, whose processes end with the test."""
+    (tmp_path / "forge").mkdir()
+    # Two sweepers on one machine cannot have one port.
+    (tmp_path / "forge" / "sweeper.env").write_text("FORGE_HEALTH_PORT=0\n")
     yield tmp_path / "forge"
     for file in (tmp_path / "forge" / "state").glob("*.pid"):
         with suppress(ProcessLookupError):
@@ -132,12 +136,21 @@ def test_a_server_that_died_is_started_again(
     port = str(free_port())
     words = ("--name", "127.0.0.1", "--host", "127.0.0.1", "--port", port)
     key = run(folder, "--database-url", empty_database_url, *words).stdout.strip()
-    pid = int((folder / "state" / "forge-server.pid").read_text())
-    os.kill(pid, signal.SIGKILL)
-    eventually(
-        lambda: service.running(folder / "state" / "forge-server.pid", "forge-server") is None
-    )
-    assert "started forge-server" in run(folder).stderr
+    for program in service.PROGRAMS:
+        pid = folder / "state" / f"{program}.pid"
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+        eventually(lambda pid=pid, program=program: service.running(pid, program) is None)
+    # Next to another sweeper, which has the port that this one is to have.
+    settings = (folder / "sweeper.env").read_text()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        wanted = f"FORGE_HEALTH_PORT={taken.getsockname()[1]}"
+        (folder / "sweeper.env").write_text(settings.replace("FORGE_HEALTH_PORT=0", wanted))
+        refused = run(folder)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "forge-sweeper ended at once" in refused.stderr
+        assert "Address already in use" in refused.stderr
+        assert str(folder / "sweeper.env") in refused.stderr
+    assert "started forge-sweeper" in run(folder).stderr
     assert works(folder, f"https://127.0.0.1:{port}", key, monkeypatch)
 
 
@@ -150,6 +163,8 @@ def test_a_server_that_died_is_started_again(
             "127.0.0.1:1/none does not answer",
         ),
         (["--colour", "red"], "unrecognized arguments: --colour red"),
+        (["--port", "99999"], "99999 is not a port: write a number from 1 to 65535"),
+        (["--tls-cert", "none.pem"], "there is no file none.pem"),
     ],
 )
 def test_what_is_missing_or_wrong_is_told_before_anything_runs(

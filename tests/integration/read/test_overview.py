@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from forge_functions.health import Health
 from forge_schema.model.attempt_records import MetricRecord, Sample
 from forge_schema.model.states import Phase, Reason, WorkerStatus
 from forge_schema.read.overview import OverviewReader
 from forge_schema.read.series import SPANS, Span, use_over_time
+from forge_schema.storage.file_store import FileStore
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from forge_schema.database.pool import Row
     from pydantic import JsonValue
     from support.queue.rig import Rig
@@ -72,6 +77,13 @@ def test_every_figure_of_a_small_queue(rig: Rig) -> None:
     of_bob(rig, waits)
 
 
+def sweeper_is(rig: Rig, store: FileStore) -> tuple[str, str]:
+    """Return what the server's health says of the sweeper."""
+    with closing(Health(lambda: rig.database, lambda: store, ttl=rig.queue.ttl)) as health:
+        found = {one.name: one for one in health.findings()}["sweeper"]
+    return found.standing.value, found.detail
+
+
 def of_bob(rig: Rig, waits: int) -> None:
     """Check what an owner sees who has no running job."""
     seen = OverviewReader(rig.database).now(scope=["bob"], jobs=10, workers=1)
@@ -83,7 +95,8 @@ def of_bob(rig: Rig, waits: int) -> None:
     assert [one["name"] for one in seen["workers"]] == ["steady"]
 
 
-def test_a_long_time_is_not_seen_and_a_silent_sweeper_is(rig: Rig) -> None:
+def test_a_long_time_is_not_seen_and_a_silent_sweeper_is(rig: Rig, tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
     rig.submit()
     rig.finish(rig.worker().claim_one(), Reason.PREEMPTED)
     rig.finish(rig.worker().claim_one())
@@ -95,6 +108,13 @@ def test_a_long_time_is_not_seen_and_a_silent_sweeper_is(rig: Rig) -> None:
     assert (seen["ended"]["succeeded"], seen["interruptions"]) == (0, {"preempted": 1})
     assert (seen["oldest"]["job_id"], seen["oldest"]["paused"]) == (held, True)
     assert not seen["sweeper"]["healthy"]
+    # Nothing is late, so it is no failure, but a schedule would wait.
+    waits = "no sweeper has run for 1 h; schedules and retries wait for one"
+    assert sweeper_is(rig, store) == ("unknown", waits)
+    rig.rows("UPDATE sweeper SET ticked_at = NULL, served_since = forge_now() - interval '2 min'")
+    assert "no sweeper has run for 2 min" in sweeper_is(rig, store)[1]
+    rig.tick.run()
+    assert sweeper_is(rig, store) == ("ok", "")
     rig.clock.advance(24 * 3600)
     assert OverviewReader(rig.database).now()["interruptions"] == {}
 

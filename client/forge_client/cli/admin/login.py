@@ -249,8 +249,8 @@ def dashboard(
 ) -> None:
     """Print a link that logs you in to the dashboard once, within a minute.
 
-    It logs in as your API key does; for a `forge up`, as an admin whose key lasts 12 hours. After
-    `forge login`, it is only the address.
+    It logs in as your API key does; for a `forge up`, as an admin whose key lasts 12 hours. Where
+    you logged in through your browser, it is only the address.
     """
     link = login_link(settings_of(context))
     print(link)  # noqa: T201 - the data
