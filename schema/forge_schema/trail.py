@@ -12,9 +12,6 @@ from forge_schema.model.states import Phase, reason_in_words
 if TYPE_CHECKING:
     from forge_schema.model.job import Event
 
-INPUTS_GIVEN = "inputs given"
-# Actions of the audit trail whose names are not the words of users.
-HAPPENED = {"promoted": "queued", "dispatched": "started"}
 # How the queue's names of times and sizes end, and how people read them.
 UNITS: Mapping[str, Callable[[float], str]] = {
     "_s": duration_text,
@@ -130,7 +127,7 @@ def in_words(action: str, fields: Mapping[str, Any], say: Callable[..., str] = f
     """
     sentence = SAID.get(action)
     if sentence is None:
-        text = happened(action, fields).replace("_", " ")
+        text = _of_all(action, fields)
         return text[:1].upper() + text[1:]
     if not set(places(sentence)) <= set(fields):
         return say(sentence.partition(":")[0].partition(" {")[0])
@@ -143,22 +140,21 @@ def _word(name: str, value: object) -> str:
     return reason_in_words(str(value)) if name == "reason" else str(value)
 
 
-def happened(action: str, detail: Mapping[str, Any] | None) -> str:
-    """Return what happened in words: an event's action, and what a reader needs of its detail."""
-    fields = detail or {}
-    if action == "agent replaced":
-        job = "had ended" if fields.get("phase") == Phase.FINISHING else "ran on"
-        return f"the agent of {fields['worker']} was replaced; the job {job}"
-    if action == INPUTS_GIVEN:
-        return f"had the inputs {', '.join(given_texts(fields['inputs']).values())}"
-    if action == "displaced":
-        return f"displaced by job {job_displacing(fields)}"
-    if action in {"changed", "annotated"}:
-        return ", ".join(_changed(fields) if action == "changed" else _annotated(fields))
-    words = [str(word) for word in (fields.get("program"), *fields.get("ports", ())) if word]
-    if action == "retried" and fields.get("checkpoint"):
-        return f"retried from checkpoint {fields['checkpoint']}"
-    return " ".join([HAPPENED.get(action, action), *(["with", *words] if words else [])])
+def _of_all(action: str, fields: Mapping[str, Any]) -> str:
+    """Return the words that are made of all of the detail; of an unknown action, its name."""
+    match action:
+        case "agent replaced":
+            job = "had ended" if fields.get("phase") == Phase.FINISHING else "ran on"
+            return f"the agent of {fields['worker']} was replaced; the job {job}"
+        case "inputs given":
+            return f"had the inputs {', '.join(given_texts(fields['inputs']).values())}"
+        case "displaced":
+            return f"displaced by job {job_displacing(fields)}"
+        case "changed":
+            return ", ".join(_changed(fields))
+        case "annotated":
+            return ", ".join(_annotated(fields))
+    return action.replace("_", " ")
 
 
 def job_displacing(detail: Mapping[str, Any]) -> str:
@@ -191,7 +187,7 @@ def given_texts(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 def input_texts(spec: Mapping[str, Any], events: Sequence[Event]) -> dict[str, str]:
     """Return the inputs of a job in words by name, with what its last attempt found in each."""
     asked: Mapping[str, str] = spec.get("inputs") or {}
-    given = [event.detail for event in events if event.action == INPUTS_GIVEN and event.detail]
+    given = [event.detail for event in events if event.action == "inputs given" and event.detail]
     known = given_texts(given[-1]["inputs"]) if given else {}
     return {name: known.get(name, f"{name}={asked[name]}") for name in sorted(asked)}
 

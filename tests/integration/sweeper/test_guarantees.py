@@ -235,6 +235,6 @@ def test_an_admin_guarantees_gpus_and_both_sides_are_told_what_happened(
     text = f"for job {job}, whose GPUs are guaranteed to team nlp"
     assert f"it left {text}" in forge("explain", str(lent.job_id)).stdout
     shown = forge("show", str(lent.job_id)).stdout
-    assert f"displaced by job {job}, whose GPUs are guaranteed to team nlp" in shown
+    assert f"Displaced by job {job}, whose GPUs are guaranteed to team nlp" in shown
     assert job in forge("report", "show", "lost_time", "--by", "displaced_by").stdout
     assert "Displaced" in forge("events", "--job", str(lent.job_id)).stdout

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from forge_schema.model.quantities import counted, duration_text, size_text
 from forge_schema.model.reading import files_and_links, link_of
 from forge_schema.model.states import reason_in_words
-from forge_schema.trail import happened, input_texts
+from forge_schema.trail import in_words, input_texts, rest_of
 
 from forge_client.cli.show import output
-from forge_client.cli.show.output import Column, Format, ago, inline
+from forge_client.cli.show.output import Column, Format, ago, brief, inline
 from forge_client.cli.show.standing import (
     cost_text,
     environment_text,
@@ -51,7 +51,8 @@ MEMBERS: list[Column] = [
 EVENTS: list[Column] = [
     ("WHEN", lambda e: e.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")),
     ("WHO", lambda e: e.actor),
-    ("WHAT", lambda e: happened(e.action, e.detail)),
+    ("WHAT", lambda e: in_words(e.action, e.detail or {})),
+    ("DETAIL", lambda e: brief(rest_of(e.action, e.detail))),
 ]
 # What a narrow terminal does without, of any of them.
 DROP = ("ACCEPTED", "WAITED", "TOOK")

@@ -32,7 +32,8 @@ def test_a_running_job_shows_what_it_has_so_far(rig: Rig, tmp_path: Path) -> Non
         "1 gpu-1 running 42 s",
     ):  # fmt: skip
         assert said in lines, lines
-    for said in ("ann entered with port 8888", "the agent of gpu-1 was replaced; the job ran on"):
+    entered = "ann Job entered ports=8888, program=port"
+    for said in (entered, "The agent of gpu-1 was replaced; the job ran on"):
         assert [line for line in lines if line.endswith(said)]
     listed = " ".join(forge("ps").stdout.splitlines()[1].split())
     assert f"{job} long running running 42 s loss=0.25 1 gpu-1" in listed
