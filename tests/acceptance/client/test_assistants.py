@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -50,17 +51,21 @@ async def swept(forge: Command, folder: Path, to: Path) -> list[str]:
             "submit_sweep",
             folder=str(folder),
             command=[sys.executable, "train.py", "{lr}"],
-            matrix={"lr": [0.5, 0.1]},
+            matrix={"lr": [0.5, 0.1, 0.2, 0.4]},
             fields={"name": "tune", "experiment": "tune"},
             key="first",
         )
         name = begun.split("'")[1]
         while "queued" in (waited := await ask("wait", sweep=name)) or "running" in waited:
             pass
-        ordered = await ask("sweep", name=name, metric="loss")
-        best = ordered.split("\n")[1].split()[0]
+        # What to order by, and which is best, is what the answers say.
+        (metric,) = re.findall(r"metric='(\w+)'\) puts the best first", waited)
+        ordered = await ask("sweep", name=name, metric=metric)
+        (best,) = re.findall(r"next: by loss, the best is job (\d+)", ordered)
         await ask("logs", job=int(best))
+        assert f"fetch_artifacts({best}, folder)" in await ask("job", job=best)
         await ask("fetch_artifacts", job=best, folder=str(to))
+        await ask("submit", folder=str(folder), command="true", fields={"gpus": 64})
     return answers
 
 
@@ -75,10 +80,11 @@ def test_an_assistant_takes_a_folder_to_a_finished_sweep(tmp_path: Path) -> None
             answers = asyncio.run(swept(forge, folder, tmp_path / "got"))
         finally:
             forge("down")
-    workers, begun, *_, ordered, log, fetched = answers
-    assert "2 jobs is submitted" in begun
+    workers, begun, *_, ordered, log, _, fetched, stuck = answers
+    assert "will not start by itself: no worker" in stuck
+    assert "4 jobs is submitted" in begun
     assert "idle" in workers
-    assert ordered.startswith("2 succeeded\n")
+    assert ordered.startswith("4 succeeded\n")
     assert "lr=0.1" in ordered.split("\n")[1]
     assert "trained with 0.1" in log
     assert (tmp_path / "got" / "model").read_text() == "0.1"

@@ -2,12 +2,13 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
 from forge_schema.model.job import JobDetail, JobStatus
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
+from forge_schema.model.results import Run, columns_of, measured
 from forge_schema.model.spec import KEYS
 from pydantic import BeforeValidator
 
@@ -30,6 +31,8 @@ MOST_ROWS = 50
 MOST_METRICS = 12
 MOST_NAMES = 10
 POINTS = 20
+NO_METRICS = "no metrics: a job writes them as JSON lines to $FORGE_METRICS_FILE"
+NO_FILES = "a job keeps the files that it writes to $FORGE_OUTPUT_DIR"
 VALUE_CHARS = 400
 
 
@@ -125,8 +128,7 @@ class Reading:
         ]
         left = counted(len(curves) - MOST_METRICS, "more metric")
         follow = f"{left}: name those of interest" if len(curves) > MOST_METRICS else ""
-        nothing = "no metrics: a job writes them as JSON lines to $FORGE_METRICS_FILE"
-        return answer(lines or [nothing], follow or f"logs({named.id}) has what it printed")
+        return answer(lines or [NO_METRICS], follow or f"logs({named.id}) has what it printed")
 
     def sweep(self, name: str, metric: str = "", *, lowest_first: bool = True) -> str:
         """Show how far a sweep is, and its points in the order of a metric.
@@ -156,9 +158,9 @@ class Reading:
             f" {_flat(run.result or {})}".rstrip()
             for run in runs
         ]
-        waits = {"queued", "running"} & states.keys()
-        after = f"wait(sweep={name!r}) until all have ended" if waits else "job(ID) shows a point"
-        return answer(lines, after)
+        if {"queued", "running"} & states.keys():
+            return answer(lines, f"wait(sweep={sweep.name!r}) until all have ended")
+        return answer(lines, _compared(sweep.name, [*runs], metric))
 
     def wait(self, job: JobHandle = "", sweep: str = "", seconds: float = 45.0) -> str:
         """Wait until a job, or a whole sweep, has ended; at most 50 seconds, then ask again.
@@ -215,6 +217,19 @@ class Reading:
         return self.sweep(name)
 
 
+def _compared(sweep: str, runs: Sequence[Run], metric: str) -> str:
+    """Return what comes after a sweep that has ended: its best job, or how to find that."""
+    if metric and (best := next((run for run in runs if run.value(metric) is not None), None)):
+        return (
+            f"by {metric}, the best is job {best.job_id}: job({best.job_id}),"
+            f" fetch_artifacts({best.job_id}, folder)"
+        )
+    if known := [*measured(runs), *columns_of(runs, "result")]:
+        first = f"sweep({sweep!r}, metric={known[0]!r}) puts the best first"
+        return f"{first}; also {', '.join(known[1:MOST_METRICS])}" if known[1:] else first
+    return f"{NO_METRICS}, and a result to $FORGE_RESULT_FILE; logs(ID) has what it printed"
+
+
 def answer(lines: list[str], follow: str) -> str:
     """Return the text of an answer: its lines, and what to do next."""
     return "\n".join([*lines, f"next: {follow}"])
@@ -222,12 +237,13 @@ def answer(lines: list[str], follow: str) -> str:
 
 def _shown(job: Job) -> str:
     status = job.status()
-    return answer(list(_described(job, status)), _next(status))
+    return answer(list(_described(job, status)), _next(job, status))
 
 
 def _job_line(job: JobStatus) -> str:
     where = f"on {', '.join(job.workers[:3])}" if job.workers else ""
-    words = (str(job.job_id), job.name, job.state, progress(job), why_in_a_list(job), where)
+    sweep = f"sweep {job.sweep}" if job.sweep else ""
+    words = (str(job.job_id), job.name, job.state, progress(job), why_in_a_list(job), where, sweep)
     return " ".join(word for word in words if word)
 
 
@@ -253,19 +269,19 @@ def _described(job: Job, status: JobDetail) -> Iterator[str]:
         yield f"its last lines:\n{_short(plain(text), 2_000)}"
 
 
-def _next(status: JobDetail) -> str:
-    job = status.job_id
+def _next(job: Job, status: JobDetail) -> str:
     match status.state:
         case "queued" | "held":
-            return f"explain({job}) says what would start it; wait({job})"
+            return f"explain({job.id}) says what would start it; wait({job.id})"
         case "running":
-            return f"logs({job}); metrics({job}); wait({job})"
+            return f"logs({job.id}); metrics({job.id}); wait({job.id})"
         case "failed":
-            return f"logs({job}) has more; mend the cause and submit again"
+            return f"logs({job.id}) has more; mend the cause and submit again"
         case "cancelled":
-            return f"logs({job}) has what it printed before"
-        case _:
-            return f"`forge artifacts {job} --to FOLDER` fetches its files; metrics({job})"
+            return f"logs({job.id}) has what it printed before"
+    files = f"fetch_artifacts({job.id}, folder)" if job.artifacts() else f"no files: {NO_FILES}"
+    curves = f"metrics({job.id})" if job.last_metrics() else NO_METRICS
+    return f"{files}; {curves}; logs({job.id})"
 
 
 def _points(steps: list[float | None], values: list[float | None]) -> str:
