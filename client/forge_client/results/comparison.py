@@ -23,9 +23,10 @@ SHOWN = 30
 
 @dataclass(frozen=True)
 class PointGroup:
-    """The jobs with the same values of the grouping parameters; `ratio` is to the baseline's mean.
+    """The jobs with the same values of the grouping parameters.
 
-    `spread` is the sample's standard deviation, None for a single value.
+    `ratio` is to the baseline's mean, and `difference` from it. `spread` is the sample's standard
+    deviation, None for a single value.
     """
 
     sweep: str
@@ -35,6 +36,8 @@ class PointGroup:
     median: float
     spread: float | None
     ratio: float | None
+    difference: float | None
+    is_baseline: bool
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,12 @@ class SweepComparison:
     groups: list[PointGroup]
     without: int
     others: list[str]
+
+    @property
+    def baseline(self) -> PointGroup | None:
+        """The group that all others are compared with; None if each has one of its own."""
+        its = [group for group in self.groups if group.is_baseline]
+        return its[0] if len(its) == 1 else None
 
 
 def compare(
@@ -78,6 +87,7 @@ def compare(
             shown.setdefault(place, chosen)
     means = {place: fmean(values) for place, values in values_at.items()}
     first = next(iter(sweeps), "")
+    bases = {place: _baseline(means, place, first, alone=len(sweeps) == 1) for place in means}
     groups = [
         PointGroup(
             sweep=place[0],
@@ -86,7 +96,8 @@ def compare(
             mean=means[place],
             median=median(values),
             spread=stdev(values) if len(values) > 1 else None,
-            ratio=_ratio(means[place], _baseline(means, place, first, alone=len(sweeps) == 1)),
+            **_against(means[place], means.get(bases[place])),
+            is_baseline=place == bases[place],
         )
         for place, values in values_at.items()
     ]
@@ -143,10 +154,13 @@ def _chosen(parameters: Mapping[str, Any], by: Sequence[str] | None) -> dict[str
 
 
 def _baseline(
-    means: Mapping[tuple[str, str], float], place: tuple[str, str], first: str, *, alone: bool
-) -> float | None:
-    return next(iter(means.values())) if alone else means.get((first, place[1]))
+    means: Iterable[tuple[str, str]], place: tuple[str, str], first: str, *, alone: bool
+) -> tuple[str, str]:
+    return next(iter(means)) if alone else (first, place[1])
 
 
-def _ratio(mean: float, baseline: float | None) -> float | None:
-    return mean / baseline if baseline else None
+def _against(mean: float, baseline: float | None) -> dict[str, float | None]:
+    return {
+        "ratio": mean / baseline if baseline else None,
+        "difference": None if baseline is None else mean - baseline,
+    }

@@ -18,7 +18,7 @@ from forge_schema.model.states import Reason, Verdict
 # The fields of a run that are columns as they are.
 FIELDS = (
     *("job_id", "name", "state", "experiment", "sweep", "owner", "attempt", "reason"),
-    *("seconds", "gpu_seconds", "cost", "revision", "submitted_at", "finished_at"),
+    *("seconds", "gpu_seconds", "cost", "revision", "submitted_at", "finished_at", "tags"),
 )
 # Those of a job of a sweep: what it took.
 SPENT = ("seconds", "gpu_seconds", "energy_j", "cost", "last_seconds")
@@ -233,6 +233,7 @@ class Run(Record):
     finished_at: datetime | None = None
     curve: list[float] | None = None
     task: int | None = None
+    tags: list[str] = Field(default_factory=list)
 
     def value(self, column: str) -> Any:  # noqa: ANN401 - whatever the job reported
         """Return the value in a column, None if it has none.

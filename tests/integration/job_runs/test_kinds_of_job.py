@@ -242,9 +242,10 @@ def test_a_benchmark_is_submitted_shown_compared_and_cancelled(
     ]
     table = compared.stdout.split("\n")
     assert [line.split() for line in table[1:3]] == [
-        ["batch=1", "2", "2", "2", "0", "1.000"],
-        ["batch=4", "2", "8", "8", "0", "4.000"],
+        ["batch=1", "2", "2", "2", "0", "baseline"],
+        ["batch=4", "2", "8", "8", "0", "+6", "+300.0%"],
     ]
+    assert "the baseline is batch=1\n" in compared.stderr
     wrong = forge("benchmark", project, "--", "run", "{bach}")
     assert (wrong.returncode, "{bach}" in wrong.stderr) == (2, True)
     waits = forge("benchmark", project, "--label", "zone=none", "--", "run", "{batch}")

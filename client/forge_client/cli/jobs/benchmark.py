@@ -25,6 +25,7 @@ from forge_client.findings import all_points
 from forge_client.findings import sweeps as newest
 from forge_client.project.matrix import expanded, from_options, from_toml, sweep_name
 from forge_client.project.tasks import packing
+from forge_client.results.comparison import PointGroup
 from forge_client.results.comparison import compare as compared
 from forge_client.results.names import SHOWN, whole_name
 
@@ -179,6 +180,13 @@ def _result(name: str) -> Callable[[SweepPoint], str]:
     return lambda point: brief((point.result or {}).get(name))
 
 
+def _difference(group: PointGroup) -> str:
+    if group.is_baseline:
+        return "baseline"
+    share = "" if group.ratio is None else f"{group.ratio - 1:+.1%}"
+    return share if group.difference is None else f"{group.difference:+.4g} {share}".rstrip()
+
+
 @app.command()
 def compare(
     context: typer.Context,
@@ -204,7 +212,8 @@ def compare(
 ) -> None:
     """Compare the results of one sweep or two; successful jobs only.
 
-    RATIO is to the mean of the first group or, with two sweeps, of the same group in the first.
+    DIFFERENCE is from the baseline's mean: the first group or, with two sweeps, the same group in
+    the first.
     """
     with backend_of(context) as backend:
         points = {
@@ -222,11 +231,15 @@ def compare(
         ("MEAN", lambda g: inline(g.mean)),
         ("MEDIAN", lambda g: inline(g.median)),
         ("SPREAD", lambda g: inline(g.spread)),
-        ("RATIO", lambda g: "" if g.ratio is None else f"{g.ratio:.3f}"),
+        ("DIFFERENCE", _difference),
     ]
     rows = [vars(group) for group in comparison.groups]
     others = names_text(comparison.others, SHOWN)
     narration.say(f"{metric} of each job. Other metrics: {others}", "dim")
+    if comparison.groups[1:]:
+        its = comparison.baseline.by if comparison.baseline else None
+        named = inline(its) if its is not None else f"the same group of {next(iter(points))}"
+        narration.say(f"the baseline is {named or 'all jobs'}", "dim")
     if plot:
         means = [(inline(g.by), g.mean) for g in comparison.groups]
         for line in bars(means, min(output.width(), WIDEST)):

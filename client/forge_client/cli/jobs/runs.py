@@ -41,7 +41,7 @@ LEFT_OUT = {"curve"}
 BARS = "▁▂▃▄▅▆▇█"
 HASH = 8
 CURVE = "CURVE"
-DROP = ("REVISION", "COST", "SUBMITTED", "TIME", CURVE)
+DROP = ("TAGS", "REVISION", "COST", "SUBMITTED", "TIME", CURVE)
 
 
 def export(rows: Sequence[Mapping[str, Any]], names: Sequence[str], to: Path) -> None:
@@ -270,6 +270,7 @@ WRITTEN: dict[str, tuple[str, Callable[[Run], object]]] = {
     "revision": ("REVISION", revision),
     "submitted_at": ("SUBMITTED", lambda run: ago(run.submitted_at)),
     "finished_at": ("ENDED", lambda run: ago(run.finished_at)),
+    "tags": ("TAGS", lambda run: " ".join(run.tags)),
 }
 
 
@@ -285,6 +286,7 @@ def _columns(rows: list[Run]) -> list[str]:
         ),
         *(f"result.{key}" for key in columns_of(rows, "result")[:RESULTS]),
         *("seconds", "cost", "revision"),
+        *(["tags"] if any(run.tags for run in rows) else ()),
     ]
 
 

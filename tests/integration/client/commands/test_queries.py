@@ -240,6 +240,7 @@ def test_jobs_are_tagged_noted_archived_and_deleted(forge: Command, rig: Rig) ->
     assert json.loads(done("ps", "tag:paper tag:v1", "-o", "jsonl"))["tags"] == ["paper", "v1"]
     told(forge("tag", "add", "a b", str(jobs[0])), 2, "'a b' cannot be a tag", "spaces")
     told(forge("archive", str(jobs[1])), 4, f"job {jobs[1]} has not ended", "forge cancel")
+    assert done("runs", "tag:v1", "--columns", "tags").split()[-3:] == ["2", "paper", "v1"]
     told(forge("archive", "sweep:s1"), 2, "1 job to archive:", "--yes")
     assert done("archive", "sweep:s1", "--yes").endswith(f"job {jobs[0]} archived\n")
     assert done("ps", "-o", "jsonl", "sweep:s1").count("job_id") == 2

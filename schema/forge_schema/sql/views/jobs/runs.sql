@@ -29,7 +29,8 @@ SELECT
     coalesce((job.spec #>> '{git,dirty}')::boolean, false) AS dirty,
     job.submitted_at,
     job_status.finished_at,
-    task.task
+    task.task,
+    job_status.tags
 FROM job
 JOIN job_status ON job_status.job_id = job.id
 LEFT JOIN result ON result.job_id = job.id AND result.token = job_status.token
