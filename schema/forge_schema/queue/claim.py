@@ -26,8 +26,6 @@ EXACT = 16
 # Extra rows that a claim reads, since other claims may have locked the first ones.
 LOOK_PAST = 16
 LOOK_FAR = 1000
-# What a claim from no lanes would answer.
-NOTHING: Row = dict.fromkeys(("heads", "job_id")) | {"finished": 0, "seen": False, "stale": False}
 
 
 def fair_peeks(lanes: Sequence[Lane], count: int, past: int) -> dict[int, int]:
@@ -85,10 +83,7 @@ def claim(
         params |= {"nonce": nonce, "warm": array(warm), **looks.places()}
         params["others"] = array([end.fence.job_id for end in others])
         began = monotonic()
-        if not (looks.shown or successes or others):
-            # Most looks of an idle worker.
-            rows = [NOTHING]
-        elif others:
+        if others:
             # Submitting looks for room too, and would load much for this.
             from forge_schema.ending import finish_params  # noqa: PLC0415
 

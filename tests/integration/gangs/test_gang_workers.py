@@ -208,7 +208,7 @@ def test_a_lease_in_a_gang_lasts_from_when_it_is_fetched(rig: Rig, ttl_s: int) -
 
 def test_a_claim_without_an_answer_that_a_gang_leased_since_gets_that(rig: Rig) -> None:
     first, second = asleep(rig, 2)
-    rig.database.lose(*["match"] * 4)
+    rig.database.lose(*["finish_and_claim"] * 4)
     with pytest.raises(DatabaseUnreachable):
         first.look()
     rig.submit(nodes=2)

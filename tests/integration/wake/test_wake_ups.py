@@ -369,7 +369,7 @@ def test_one_that_is_looking_is_woken_by_any_submit(process: Process) -> None:
             rig.submit()
             woke.append(process.sleepers.woken(Hint.read(heard()[0]), [worker.id]))
 
-    rig.database.meanwhile["match"] = submit
+    rig.database.meanwhile["finish_and_claim"] = submit
     assert process.look(worker) == []
     assert woke == [{worker.id}]
     assert process.look(worker)
@@ -399,7 +399,7 @@ def test_looks_of_a_sleeping_worker_write_nothing(process: Process) -> None:
     process.rig.database.names()
     for _ in range(3):
         assert process.look(worker) == []
-    assert process.rig.database.names() == ["match"] * 3
+    assert process.rig.database.names() == ["match", "finish_and_claim"] * 3
 
 
 def test_those_who_see_a_hint_for_others_sleep_on(process: Process) -> None:
