@@ -4,51 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self
 
 from forge_schema.model.fields import Record
 from forge_schema.model.worker import WorkerInfo
 from forge_schema.service.service import Service
 
 from forge_client.errors import ClientError
+from forge_client.uploads import Bundle, ImageTar, Progress
 
 if TYPE_CHECKING:
-    from forge_schema.model.bundles import Segment
     from forge_schema.model.stored import Artifact, LogChunk
 
 
-Progress: TypeAlias = Callable[[int], None]
-"""Called with the bytes moved since the last call."""
 SILENT_S = 120.0
-
-
-@dataclass(frozen=True)
-class Bundle:
-    """A packed folder; sizes in bytes.
-
-    It is the file at `path`, whose SHA-256 is the `digest`. A large one is in `segments`: files in
-    the folder `path`, each named by its SHA-256; the `digest` is that of their list. One that was
-    packed before has no file.
-    """
-
-    digest: str
-    path: Path
-    size: int
-    unpacked_size: int
-    files: int
-    segments: tuple[Segment, ...] = ()
-
-
-@dataclass(frozen=True)
-class ImageTar:
-    """A saved image at `path`: the file's SHA-256, and its size in bytes."""
-
-    digest: str
-    path: Path
-    size: int
 
 
 class Backend(Service, ABC):

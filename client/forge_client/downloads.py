@@ -23,9 +23,10 @@ from forge_schema.model.stored import (
     stays_inside,
 )
 
-from forge_client.backend import Backend, Progress
+from forge_client.backend import Backend
 from forge_client.errors import ClientError
 from forge_client.plain.unpacking import OF_ONE_FILE, corrupt
+from forge_client.uploads import Progress
 
 # Of a file in chunks, at most: workers make no larger ones.
 CHUNK_BYTES = 32 << 20

@@ -19,7 +19,7 @@ from forge_schema.service.caller import Caller
 from forge_schema.service.local import LocalService
 from forge_schema.storage import Store, keys, open_store
 
-from forge_client.backend import Backend, Bundle, ImageTar, Progress
+from forge_client.backend import Backend
 from forge_client.direct import checked_url, raising_client_errors, translated
 from forge_client.downloads import (
     at_once,
@@ -32,6 +32,7 @@ from forge_client.errors import ClientError
 from forge_client.plain.place import SLOWEST_UP_S
 from forge_client.plain.unpacking import unpacked
 from forge_client.settings import QueueConnection
+from forge_client.uploads import Bundle, ImageTar, Progress
 
 if TYPE_CHECKING:
     from forge_schema.model.bundles import Segment

@@ -17,21 +17,23 @@ from forge_schema.model.stored import (
     PAGE,
     Artifact,
     ArtifactChunk,
+    BundleOffer,
     LogChunk,
     SignedUrl,
     in_chunks,
 )
 
-from forge_client.backend import Backend, Bundle, ImageTar, Progress
+from forge_client.backend import Backend
 from forge_client.errors import as_client_error
 from forge_client.http.remote import ServerVerbs
 from forge_client.http.server import Server
 from forge_client.http.transport import Transport, retried
 from forge_client.plain.backend import BUNDLES, with_keys
 from forge_client.plain.place import SLOWEST_S
+from forge_client.uploads import Bundle, ImageTar, Progress
 
 if TYPE_CHECKING:
-    from forge_schema.model.bundles import BundleOffer, SegmentUpload
+    from forge_schema.model.stored import SegmentUpload
     from forge_schema.service.admin import Admin
     from forge_schema.service.notifications import Notifying
     from forge_schema.shell import ShellTicket
@@ -128,7 +130,7 @@ class HttpBackend(Backend):
         retried(act, patience_s=self._transport.patience_s)
 
     def _segments_offer(self, bundle: Bundle) -> BundleOffer:
-        from forge_schema.model.bundles import BundleOffer, SegmentList
+        from forge_schema.model.bundles import SegmentList
 
         body = SegmentList(segments=list(bundle.segments)).model_dump()
         answer = self._transport.send("POST", f"{BUNDLES}/segments", body, again=True)

@@ -11,9 +11,9 @@ import httpx
 from forge_schema.model.stored import SignedUrl
 from pydantic import BaseModel
 
-from forge_client.backend import Progress
 from forge_client.errors import ClientError, ExitCode
 from forge_client.http.errors import Retryable, loss
+from forge_client.uploads import Progress
 
 PIECE = 1 << 20
 # A store may be slow with a large object, but is never silent for this long.

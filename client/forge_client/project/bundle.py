@@ -16,9 +16,9 @@ from forge_schema.model.quantities import size_text
 from forge_schema.zstd import CHECKED, ZstdFile
 
 from forge_client import default_paths
-from forge_client.backend import Bundle, Progress
 from forge_client.project.listing import BundleEntry, BundleError, Listing, readable
 from forge_client.project.scan import scan
+from forge_client.uploads import Bundle, Progress
 
 __all__ = ["BundleError", "Listing", "pack", "pack_listing", "scan"]
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
+from threading import Lock
 from typing import Annotated, Any, Self
 
 from forge_schema.model.errors import plainly
@@ -16,11 +17,13 @@ from forge_client.project import FILE
 from forge_client.project.image_tar import DIGEST
 from forge_client.project.request import TABLES, Request, Size, several
 
+_BUILDING = Lock()
+
 
 class ProjectConnection(BaseModel):
     """The `[connection]` table; it has no secrets, because it lies in the project's folder."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     url: Annotated[str | None, Option("A server; the API key is never in this file.")] = None
     database_url: Annotated[
@@ -33,6 +36,9 @@ class ProjectConnection(BaseModel):
 
 class Project(Request):
     """A forge.toml: a job, `limit` and `include` of its bundle, `[matrix]`, `[connection]`."""
+
+    # Most folders have none.
+    model_config = ConfigDict(defer_build=True)
 
     limit: Annotated[Size | None, Option("Largest folder to pack, e.g. 2GiB.", CODE)] = None
     include: Annotated[
@@ -51,7 +57,7 @@ class Project(Request):
     connection: Annotated[
         ProjectConnection,
         Option("Where the queue is; FORGE_* variables and options come before it.", typed=False),
-    ] = ProjectConnection()
+    ] = ProjectConnection.model_construct()
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -62,7 +68,10 @@ class Project(Request):
         """
         path = folder / FILE
         if not path.is_file():
-            return cls()
+            return cls.model_construct()
+        with _BUILDING:
+            # No two threads at once.
+            cls.model_rebuild()
         import tomllib  # noqa: PLC0415 - only for such a file
 
         try:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from forge_client.backend import ImageTar, Progress
 from forge_client.errors import ClientError
+from forge_client.uploads import ImageTar, Progress
 
 PIECE = 1 << 20
 DIGEST = re.compile("[0-9a-f]{64}")

@@ -8,13 +8,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import translate
+from functools import cache
 from itertools import groupby
 from pathlib import Path
-
-from pathspec import GitIgnoreSpec
+from typing import TYPE_CHECKING
 
 from forge_client.errors import ClientError
 from forge_client.project.git.ignored import FORGEIGNORE, GITIGNORE, Ignore
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 ALWAYS = frozenset({".git", ".venv", "__pycache__", ".forge"})
 FILES = (GITIGNORE, FORGEIGNORE)  # the later file takes precedence
@@ -54,7 +57,6 @@ CREDENTIALS = (
     "kaggle.json", "application_default_credentials.json",
     "*service-account*.json", "*service_account*.json",
 )  # fmt: skip
-_CREDENTIALS = GitIgnoreSpec.from_lines(CREDENTIALS)
 # What no pattern names, which is nearly everything, is passed by this one expression.
 _SUSPECT = re.compile("|".join(translate(pattern.strip("!/")) for pattern in CREDENTIALS))
 SHOWN = 5
@@ -63,7 +65,15 @@ SHOWN = 5
 def is_credential(name: str) -> bool:
     """Return whether an entry is a credential by its path, which ends in a slash for a folder."""
     name = name.lower()
-    return any(map(_SUSPECT.match, name.split("/"))) and _CREDENTIALS.match_file(name)
+    return any(map(_SUSPECT.match, name.split("/"))) and _patterns(CREDENTIALS).match_file(name)
+
+
+@cache
+def _patterns(lines: tuple[str, ...]) -> "GitIgnoreSpec":
+    # A twentieth of a submit, in which hardly any name is suspect.
+    from pathspec import GitIgnoreSpec  # noqa: PLC0415
+
+    return GitIgnoreSpec.from_lines(lines)
 
 
 @dataclass(frozen=True)
@@ -83,9 +93,12 @@ class Guard:
 
     def __init__(self, include: Sequence[str] = ()) -> None:
         self._patterns = [text for text in include if text.strip() and not text.startswith("#")]
+        self._include = self._read() if self._patterns else None
         self._unmatched = dict.fromkeys(self._patterns)
+
+    def _read(self) -> "GitIgnoreSpec":
         try:
-            self._include = GitIgnoreSpec.from_lines(self._patterns)
+            return _patterns(tuple(self._patterns))
         except ValueError as error:
             raise ClientError(
                 f"--include: not a pattern: {error}",
@@ -95,7 +108,7 @@ class Guard:
 
     def includes(self, name: str, *, folder: bool) -> bool:
         """Return whether a pattern includes an entry, overriding all other rules."""
-        if not self._patterns:
+        if self._include is None:
             return False
         verdict = self._include.check_file(f"{name}/" if folder else name)
         if verdict.index is not None:

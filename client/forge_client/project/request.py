@@ -175,13 +175,14 @@ def _within(key: Key, value: float) -> float:
 def _made(name: str, table: str, tables: Mapping[str, type[BaseModel]]) -> Any:  # noqa: ANN401 - mypy cannot read what is made
     """Return a model of the keys of a job, or of one of its tables, as people write them."""
     fields: dict[str, Any] = {
-        key.name: (tables[key.name], tables[key.name]())
+        key.name: (tables[key.name], tables[key.name].model_construct())
         if key.name in tables
         else (Annotated[_as_written(key) | None, key.option], None)
         for key in KEYS.values()
         if key.table == table
     }
-    config = ConfigDict(extra="forbid", frozen=True)
+    # What it is a part of, or the base of, is built.
+    config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     return create_model(name, __config__=config, __module__=__name__, **fields)
 
 
@@ -222,6 +223,8 @@ class Request(_Plain):
     Below are only the keys of forge.toml that have a form of their own, and those that the queue
     does not know; all others are made from the fields of a job.
     """
+
+    model_config = ConfigDict(defer_build=False)
 
     command: Annotated[
         list[str] | None, BeforeValidator(_words, json_schema_input_type=_Line | _Words)

@@ -17,9 +17,9 @@ from forge_schema.model.bundles import (
 )
 from forge_schema.zstd import frame
 
-from forge_client.backend import Bundle, Progress
 from forge_client.project.bundle import add, refuse_too_large
 from forge_client.project.listing import BundleEntry, BundleError, Listing
+from forge_client.uploads import Bundle, Progress
 
 # On average. Where the limit cuts depends on what came before, so few segments should reach it.
 USUAL_BYTES = SEGMENT_BYTES // 4

@@ -1,17 +1,18 @@
 """Turn a folder and requests into jobs: choose packages, pack, upload, submit."""
 
+from __future__ import annotations
+
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.bundles import SEGMENT_BYTES
-from forge_schema.model.job import Template, is_handle
+from forge_schema.model.fields import is_handle
 from forge_schema.model.states import Launcher
 
-from forge_client.backend import Backend, Bundle, ImageTar, Progress
 from forge_client.errors import ClientError
 from forge_client.project.bundle import Listing, pack, pack_listing, packed_before, remember
 from forge_client.project.environment.packages import WithPackages, choose_packages
@@ -20,6 +21,12 @@ from forge_client.project.image_tar import DIGEST
 from forge_client.project.image_tar import read as read_image
 from forge_client.project.request import IMAGE_WAYS, Request, no_command
 from forge_client.project.segments import pack_segments
+from forge_client.uploads import Bundle, ImageTar, Progress
+
+if TYPE_CHECKING:
+    from forge_schema.model.job import Template
+
+    from forge_client.backend import Backend
 
 LIMIT = 2 << 30
 # What a job on a single machine cannot have.

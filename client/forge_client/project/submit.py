@@ -1,15 +1,15 @@
 """One submission: pack a folder, choose packages, ask the queue, upload, return the jobs."""
 
+from __future__ import annotations
+
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from forge_schema.model.job import Template
 from forge_schema.model.quantities import counted, names_text, size_text
 
-from forge_client.backend import Backend, ImageTar
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.environment.packages import RUNNERS, WithPackages
 from forge_client.project.environment.tools.run import is_notebook
@@ -28,6 +28,12 @@ from forge_client.project.submission import (
     with_images,
     with_packages,
 )
+from forge_client.uploads import ImageTar
+
+if TYPE_CHECKING:
+    from forge_schema.model.job import Template
+
+    from forge_client.backend import Backend
 
 SHOWN = 5
 

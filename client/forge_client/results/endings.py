@@ -145,7 +145,8 @@ def check_acted(acted: Acted) -> None:
 
 def _refusal(acted: Acted, job_id: int) -> ClientError:
     # Sentences about endings do without the models.
-    from forge_schema.model.job import MOST_TAGS, job_unknown  # noqa: PLC0415
+    from forge_schema.model.fields import MOST_TAGS  # noqa: PLC0415
+    from forge_schema.model.job import job_unknown  # noqa: PLC0415
 
     match acted.became[job_id]:
         case "unended":

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from math import isfinite, prod
 from typing import Any, Self
 
-from forge_schema.model.job import SHOWN
 from forge_schema.model.quantities import counted
 from forge_schema.model.results import number_of
+from forge_schema.model.spec.parts import SHOWN
 from pydantic import BaseModel, ConfigDict
 
 from forge_client.errors import ClientError

@@ -9,9 +9,8 @@ from typing import Annotated
 
 from pydantic import FailFast, Field, ValidationError
 
-from forge_schema.model.fields import NUMERIC, Digest, KnownFields, Record
+from forge_schema.model.fields import NUMERIC, Digest, KnownFields
 from forge_schema.model.quantities import counted
-from forge_schema.model.stored import SignedUrl, stays_inside
 
 # A folder of more than this many bytes becomes segments, none of which has more.
 SEGMENT_BYTES = 32 << 20
@@ -79,24 +78,6 @@ class SegmentList(KnownFields):
         return self.model_dump_json().encode()
 
 
-class SegmentUpload(SignedUrl):
-    """How to upload the segment with this SHA-256."""
-
-    sha256: str
-
-
-class BundleOffer(Record):
-    """Whether a bundle in segments is stored, and if not, how to upload what is missing.
-
-    `missing_bytes` is the size of all missing segments; `uploads` are the first of them.
-    """
-
-    digest: str
-    stored: bool
-    missing_bytes: int
-    uploads: list[SegmentUpload]
-
-
 def list_digest(data: bytes) -> str:
     """Return the digest of a list of segments, which names the bundle.
 
@@ -134,6 +115,9 @@ def link_fault(name: str, target: str) -> str | None:
 
     All that a target goes through is named as in a bundle; the link's own folder is no link.
     """
+    # What is stored concerns few who list files.
+    from forge_schema.model.stored import stays_inside  # noqa: PLC0415
+
     names = target.split("/")
     up = next((number for number, part in enumerate(names) if part != ".."), len(names))
     if not stays_inside(name, target):

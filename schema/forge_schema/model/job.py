@@ -3,22 +3,20 @@
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import (
-    NUMERIC,
+    MOST_TAGS,
+    OF_TAGS,
+    TAG,
     Answer,
-    Flag,
-    KnownFields,
     NotFinite,
     Open,
     Record,
     ShownState,
-    Text,
-    Word,
 )
 from forge_schema.model.quantities import counted
 from forge_schema.model.reading import LARGEST, ApprovalReading, JobReading, MemberReading
@@ -33,23 +31,13 @@ from forge_schema.model.states import (
 )
 
 KEY_TIME = "%Y-%m-%dT%H:%M:%SZ"
-# Fields of a job that are only shown to people.
-SHOWN = frozenset({"git", "environment", "experiment", "tags"})
 # How many workers an explanation of a job describes, unless told otherwise, and at most.
 EXPLAINED, MOST_EXPLAINED = 20, 500
-# Of one job.
-MOST_TAGS, LONGEST_NOTE = 50, 5_000
-# What a query needs quotes for, or takes for something else, is in no tag. Other scripts are.
-TAG = r"[^\s,:\"\\*?\x00-\x1f\x7f-\x9f-][^\s,:\"\\*?\x00-\x1f\x7f-\x9f]{0,63}"
-OF_TAGS = "use up to 64 characters without spaces, , : * ? or quotes, and no dash first"
+LONGEST_NOTE = 5_000
 # How many running jobs and workers an overview lists at most.
 MOST_SHOWN = 200
 # Fields that belong to one job, so no config can have them.
 OWN = ("owner", "idempotency_key")
-# Parts of a request are built with it: those who only read jobs need none.
-IN_A_REQUEST = ConfigDict(defer_build=True)
-# `7`, `@last`, `@2`: how people name jobs without a name.
-HANDLE = r"[0-9]+|@(last|[1-9][0-9]{0,2})"
 FIRING_KEY = re.compile(r"schedule:\d+:(?P<due>[\dT:-]{19}Z):(?P<name>.+)", re.ASCII)
 
 
@@ -71,37 +59,6 @@ class Approval(ApprovalReading, Record):
     all_cost: float | None
     most_gpu_hours: float | None
     most_cost: float | None
-
-
-class Git(KnownFields, BaseModel):
-    """The commit that a job's code is based on; `diff` is the digest of a bundle with the changes.
-
-    It is for people: nothing is checked out.
-    """
-
-    model_config = IN_A_REQUEST
-
-    revision: Annotated[str, Field(pattern="^[0-9a-f]{40,64}$")]
-    branch: Word | None = None
-    dirty: Flag = False
-    diff: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
-
-
-class Environment(KnownFields, BaseModel):
-    """What a job's packages were taken from when it was submitted.
-
-    It is for people: the job installs its `requirements`. `reason` says why this `source`, and why
-    it was not locked. If it was, `packages` is how many the lock has, and `lock` its SHA-256.
-    `python` is the version that the project asks for.
-    """
-
-    model_config = IN_A_REQUEST
-
-    source: Annotated[Text, Field(min_length=1, max_length=500)]
-    reason: Annotated[Text, Field(max_length=1000)] | None = None
-    packages: Annotated[int, Field(ge=0, le=1_000_000), NUMERIC] | None = None
-    lock: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
-    python: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")] | None = None
 
 
 class JobStatus(JobReading, Record):
@@ -433,11 +390,6 @@ def with_shares(payload: Mapping[str, Any], lent: Mapping[str, float | None]) ->
     resources = payload.get("resources", {})
     shares = {name: lent.get(name) for name, value in resources.items() if value is None}
     return {**payload, "resources": {**resources, **shares}} if shares else dict(payload)
-
-
-def is_handle(name: str) -> bool:
-    """Tell whether commands take a name for an id, or for one of the newest jobs."""
-    return re.fullmatch(HANDLE, name.strip(), re.ASCII) is not None
 
 
 def job_states(words: Sequence[str]) -> list[State]:

@@ -168,6 +168,24 @@ class SignedUrl(Record):
     same_machine: str | None = None
 
 
+class SegmentUpload(SignedUrl):
+    """How to upload the segment with this SHA-256."""
+
+    sha256: str
+
+
+class BundleOffer(Record):
+    """Whether a bundle in segments is stored, and if not, how to upload what is missing.
+
+    `missing_bytes` is the size of all missing segments; `uploads` are the first of them.
+    """
+
+    digest: str
+    stored: bool
+    missing_bytes: int
+    uploads: list[SegmentUpload]
+
+
 def stays_inside(path: str, target: str) -> bool:
     """Tell whether a link at `path`, relative to its folder, cannot lead out of it.
 

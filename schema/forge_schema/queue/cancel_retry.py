@@ -7,7 +7,8 @@ from uuid import uuid4
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.admin import Approved
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.job import MOST_TAGS, Acted, checked_note, checked_tags
+from forge_schema.model.fields import MOST_TAGS
+from forge_schema.model.job import Acted, checked_note, checked_tags
 from forge_schema.model.lease import array
 from forge_schema.model.quantities import counted
 

@@ -8,12 +8,10 @@ from typing import Annotated
 from pydantic import Field
 
 from forge_schema.job_filter import parse
-from forge_schema.model.fields import NUMERIC, Flag, Id, KnownState, Text, Word
+from forge_schema.model.fields import MOST_TAGS, NUMERIC, TAG, Flag, Id, KnownState, Text, Word
 from forge_schema.model.job import (
     LONGEST_NOTE,
     MOST_SHOWN,
-    MOST_TAGS,
-    TAG,
     checked_note,
     checked_tags,
     job_states,

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
-    from forge_client.backend import Backend, Bundle, Progress
+    from forge_client.backend import Backend
+    from forge_client.uploads import Bundle, Progress
     from support.queue.rig import Rig
 
 SEGMENT = 32 << 10

@@ -8,7 +8,7 @@ import pytest
 from forge_schema.job_filter import parse
 from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.attempt_records import ArtifactRecord
-from forge_schema.model.job import MOST_TAGS
+from forge_schema.model.fields import MOST_TAGS
 from forge_schema.model.states import Reason, Role
 from forge_schema.queue.limits import Limits
 from forge_schema.service.caller import Caller, Forbidden

@@ -29,7 +29,7 @@ from support import trees
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from forge_client.backend import Bundle
+    from forge_client.uploads import Bundle
 
 LIMIT = 1 << 30
 

@@ -16,8 +16,8 @@ from forge_client.project.listing import SETTLED_NS
 from support import trees
 
 if TYPE_CHECKING:
-    from forge_client.backend import Bundle
     from forge_client.project.bundle import Listing
+    from forge_client.uploads import Bundle
 
 LIMIT = 1 << 30
 

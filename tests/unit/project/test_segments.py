@@ -24,7 +24,7 @@ from support import trees
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forge_client.backend import Bundle
+    from forge_client.uploads import Bundle
 
 LIMIT = 1 << 30
 MOST = 64 << 10

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forge_client.backend import Backend
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format
 from forge_client.cli.show.standing import resources
@@ -20,6 +19,8 @@ from forge_client.project.submit import Narrator, Parcel, PreparedSubmit, packed
 
 if TYPE_CHECKING:
     from forge_schema.model.job import JobDetail
+
+    from forge_client.backend import Backend
 
 
 def show_submitted(backend: Backend, job_id: int, form: Format, *, wait: bool) -> None:

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pydantic.config import JsonDict
 
 from forge_schema.model.fields import (
+    HANDLE,
+    MOST_TAGS,
     NUMERIC,
     Document,
     Flag,
@@ -19,7 +21,6 @@ from forge_schema.model.fields import (
     empty,
 )
 from forge_schema.model.fields import Word as Name
-from forge_schema.model.job import HANDLE, MOST_TAGS, SHOWN, Environment, Git
 from forge_schema.model.quantities import size_text
 from forge_schema.model.spec.inputs import Inputs, needed_labels, starts_alone
 from forge_schema.model.spec.options import (
@@ -38,12 +39,15 @@ from forge_schema.model.spec.parts import (
     MOST_NODES,
     MOST_PATTERNS,
     RESERVED_ENV,
+    SHOWN,
     SWEEP,
     YEAR_S,
     Budget,
     CheckpointPattern,
     CheckpointSource,
+    Environment,
     EnvName,
+    Git,
     ImageName,
     Needed,
     Parallel,

@@ -20,12 +20,15 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
-from forge_schema.model.fields import NUMERIC, Flag, Id, KnownFields, Number, Text
+from forge_schema.model.fields import NUMERIC, OF_TAGS, TAG, Flag, Id, KnownFields, Number, Text
 from forge_schema.model.fields import Word as Name
-from forge_schema.model.job import OF_TAGS, TAG
 from forge_schema.model.spec.options import CODE, FAILURES, RESOURCES, Option
 from forge_schema.model.states import JobKind, Launcher
 
+# Fields of a job that are only shown to people.
+SHOWN = frozenset({"git", "environment", "experiment", "tags"})
+# Parts of a request are built with it: those who only read jobs need none.
+IN_A_REQUEST = ConfigDict(defer_build=True)
 # Limits of the columns: an integer, and the labels in the unique index on shapes.
 MAX_INTEGER = 2_000_000_000
 MAX_LABELS_BYTES = 1500
@@ -396,3 +399,34 @@ def kinds_of_job() -> JsonDict:
 def sorted_json(value: object) -> str:
     """Return a value as JSON with sorted keys, as `json.dumps` does."""
     return "".join(_encode(value, 0))
+
+
+class Git(KnownFields, BaseModel):
+    """The commit that a job's code is based on; `diff` is the digest of a bundle with the changes.
+
+    It is for people: nothing is checked out.
+    """
+
+    model_config = IN_A_REQUEST
+
+    revision: Annotated[str, Field(pattern="^[0-9a-f]{40,64}$")]
+    branch: Name | None = None
+    dirty: Flag = False
+    diff: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+
+
+class Environment(KnownFields, BaseModel):
+    """What a job's packages were taken from when it was submitted.
+
+    It is for people: the job installs its `requirements`. `reason` says why this `source`, and why
+    it was not locked. If it was, `packages` is how many the lock has, and `lock` its SHA-256.
+    `python` is the version that the project asks for.
+    """
+
+    model_config = IN_A_REQUEST
+
+    source: Annotated[Text, Field(min_length=1, max_length=500)]
+    reason: Annotated[Text, Field(max_length=1000)] | None = None
+    packages: Annotated[int, Field(ge=0, le=1_000_000), NUMERIC] | None = None
+    lock: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    python: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")] | None = None
