@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from forge_schema.model.quantities import counted
 from forge_schema.model.results import number_of
-from forge_schema.model.spec.parts import SHOWN
+from forge_schema.model.spec import SHOWN
 from pydantic import BaseModel, ConfigDict
 
 from forge_client.errors import ClientError

@@ -8,8 +8,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from forge_schema.model.lease import array
-from forge_schema.model.spec import VARIED, JobSpec, sorted_json
-from forge_schema.model.spec.parts import SHOWN
+from forge_schema.model.spec import SHOWN, VARIED, JobSpec, sorted_json
 from forge_schema.queue.inputs import named
 
 # The columns of `job` that are fields of the request.

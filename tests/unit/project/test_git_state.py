@@ -11,7 +11,7 @@ from forge_client.cli.show.standing import no_patch_text, revision_text
 from forge_client.project.git import changes
 from forge_client.project.git.changes import git_state
 from forge_client.project.scan import scan
-from forge_schema.model.spec.parts import Git
+from forge_schema.model.spec import Git
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from forge_schema.model.bundles import PIP_HASH
 from forge_schema.model.quantities import counted, names_text
-from forge_schema.model.spec.parts import Environment
+from forge_schema.model.spec import Environment
 
 from forge_client.errors import ClientError
 from forge_client.project.environment import pythons, unused

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from forge_schema.model.bundles import LOCK, PLAIN, WRITTEN
-from forge_schema.model.spec.parts import Environment
+from forge_schema.model.spec import Environment
 
 from forge_client.project.environment.choice import ChosenPackages, Wanted, choose
 from forge_client.project.environment.locks import stored

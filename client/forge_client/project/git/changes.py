@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from forge_schema.model.quantities import counted
-from forge_schema.model.spec.parts import Git
+from forge_schema.model.spec import Git
 
 from forge_client.project.git.ignored import top_of
 from forge_client.project.git.program import tried, without_filters
