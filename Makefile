@@ -2,7 +2,7 @@
 # filled from the hash-pinned lists in requirements/.
 
 PYTHON ?= python3
-PYTEST_ARGS ?= -n 8 --dist worksteal
+PYTEST_ARGS ?= -n 6 --dist worksteal
 BIN := .venv/bin
 
 .PHONY: demo dist docs images test tests test-again test-launchers test-libraries lint types fmt lock lock-launchers lock-libraries lock-release bench chaos grounds lambda-zip screenshots clean

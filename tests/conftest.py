@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 import structlog
 from hypothesis import HealthCheck
@@ -71,6 +72,10 @@ structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.p
 # look for them takes a second of each process, in a fresh clone two, and what is tried would
 # depend on which tests a process had before.
 providers._get_local_constants = lambda: providers._local_constants
+
+# By default httpx gives up after 5 s without an answer, which a busy machine takes now and then.
+for _wait in ("connect", "read", "write", "pool"):
+    setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, _wait, 60.0)
 
 # On a busy machine, examples take long to make and to run.
 examples.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from support.client.command import FORGE, Command
 from support.client.telling import told
 from support.http.certificates import certificates
 from support.http.server import served, server_settings, serving
+from support.ports import free_port
 from support.waiting import eventually
 from support.workers.worker import Bed, bed
 
@@ -139,13 +139,6 @@ def _healthy(port: int) -> bool:
         return httpx.get(f"http://127.0.0.1:{port}/health", timeout=60).is_success
     except httpx.TransportError:
         return False
-
-
-def free_port() -> int:
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        port: int = asked.getsockname()[1]
-        return port
 
 
 def test_who_follows_a_job_does_not_notice_that_the_server_was_killed(

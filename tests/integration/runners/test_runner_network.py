@@ -19,6 +19,7 @@ from forge_worker.runners.docker import network
 from forge_worker.runners.docker.engine import Engine
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
 from forge_worker.runners.runner import StartFailed
+from support.ports import free_port
 from support.workers.runners import (
     Bench,
     docker_runner,
@@ -154,11 +155,6 @@ def test_network_of_a_single_container_goes_with_it_or_is_swept(
     assert engine.networks.list(names=[f"forge-test-{folder}"])
     runner.sandboxes.tidy(folder)
     assert engine.networks.list(names=[f"forge-test-{folder}"]) == []
-
-
-def free_port() -> int:
-    with socket.create_server((HERE, 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def networks_of(engine: DockerClient, name: str) -> set[str]:
