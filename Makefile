@@ -66,11 +66,11 @@ grounds: .venv/dev.stamp  ## Try other Debian releases, Pythons, engines, databa
 RELEASE := .release
 PYTHONS ?= 3.11 3.12 3.13 3.14
 
-dist: .venv/dev.stamp $(RELEASE)/stamp  ## Make a release in dist/: wheel, sdist, completion, manual page, SBOM, notes; try it with PYTHONS
-	$(BIN)/python infra/release/make.py --tools $(RELEASE)/bin $(foreach one,$(PYTHONS),--python $(one))
+dist: .venv/dev.stamp $(RELEASE)/stamp  ## Make a release in dist/: wheel, sdist, completion, manual page, images, SBOMs, notes; try it with PYTHONS
+	$(BIN)/python infra/release/make.py --tools $(RELEASE)/bin --images $(DIST_ARGS) $(foreach one,$(PYTHONS),--python $(one))
 
 images: .venv/dev.stamp  ## Build the images forge-server, forge-sweeper and forge-worker
-	$(BIN)/python infra/images.py $(IMAGES_ARGS)
+	$(BIN)/python infra/release/images.py $(IMAGES_ARGS)
 
 lambda-zip: .venv/dev.stamp  ## Build build/forge-lambda.zip, which infra/template.yaml deploys
 	$(BIN)/python infra/lambda_zip.py $(LAMBDA_ARGS)

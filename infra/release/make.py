@@ -1,7 +1,8 @@
 """Make a release in dist/ and try it: `make dist`.
 
-That is the sdist, the wheel made of it, completion for three shells, a manual page, the notes of
-this version, and a list of the parts (SBOM). Publishing is one upload of the wheel and the sdist.
+That is the sdist, the wheel made of it, completion for three shells, a manual page, images made of
+the wheel, lists of the parts (SBOM), and notes of this version. Publishing is one upload of the
+wheel and the sdist, and `docker load` and `docker push` of the images.
 """
 
 import argparse
@@ -10,19 +11,21 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import archives
+import images
+import parts
+import pythons
 import trial
+from building import ROOT, build, call, say
 from forge_client.cli.commands import app, children
 from forge_client.errors import MEANINGS
 from typer.main import get_command
 
-ROOT = Path(__file__).resolve().parents[2]
-# Archives carry this time instead of the hour, so the same tree gives the same bytes.
-EPOCH = {"SOURCE_DATE_EPOCH": "315532800"}
 # The names by which the shells find completion in their folders.
 SHELLS = {"bash": "forge", "zsh": "_forge", "fish": "forge.fish"}
 NAME = "forge \\- submit training jobs to a Forge queue, watch them, fetch their results"
@@ -34,7 +37,24 @@ PART = re.compile(
 
 
 def main() -> None:
-    """Make everything, try the wheel, and print the sizes."""
+    """Make everything, try it, and print the sizes."""
+    given = options()
+    wheel, sdist = build(given.output)
+    write_completion(given.output / "completion")
+    write_manual(given.output / "man")
+    if given.tools:
+        call(given.tools / "twine", "check", "--strict", wheel, sdist)
+    try_wheel(wheel, given)
+    files = [(wheel, ""), (sdist, "")]
+    if given.images and (why_not := archives.obstacle(given.base)):
+        say(f"no images: {why_not}")
+    elif given.images:
+        files += archives.made(wheel, given.output / "images", given.base, given.tools)
+    write_notes(ROOT / "CHANGELOG.md", given.output, files)
+
+
+def options() -> argparse.Namespace:
+    """Return what the command line says."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=Path, default=ROOT / "dist", help="default: dist")
     parser.add_argument(
@@ -44,37 +64,33 @@ def main() -> None:
         "--python",
         action="append",
         default=[],
-        help="a version to try it with, if it is here",
+        help="a version, or a path, to try it with, if it is here or uv can download it",
     )
     parser.add_argument("--tools", type=Path, help="folder with twine and cyclonedx-py")
-    given = parser.parse_args()
-    wheel, sdist = build(given.output)
-    for made in (
-        *write_completion(given.output / "completion"),
-        write_manual(given.output / "man"),
-        write_notes(ROOT / "CHANGELOG.md", given.output),
-    ):
-        sys.stdout.write(f"{made}\n")
-    if given.tools:
-        call(given.tools / "twine", "check", "--strict", wheel, sdist)
-    for python in trial.found(given.python):
+    parser.add_argument("--images", action="store_true", help="the images, too, as archives")
+    parser.add_argument("--base", default=images.BASE, help=f"of images; default: {images.BASE}")
+    return parser.parse_args()
+
+
+def try_wheel(wheel: Path, given: argparse.Namespace) -> None:
+    """Run a job with each Python, list the parts, and measure installations."""
+    for python in pythons.found(given.python) if given.python else [sys.executable]:
         with tempfile.TemporaryDirectory(prefix="forge-dist-") as folder:
             trial.attempt(python, wheel, Path(folder), given.packages)
             if given.tools:
-                list_parts(given.tools, Path(folder), given.output / "sbom.cdx.json")
+                environment = trial.environment(Path(folder))
+                parts.of_environment(given.tools, environment, given.output / "sbom.cdx.json")
     if not given.packages:
         trial.measure(wheel)
-    for archive in (wheel, sdist):
-        sys.stdout.write(f"{archive}: {archive.stat().st_size / 1e6:.1f} MB\n")
 
 
-def write_completion(folder: Path) -> Iterator[Path]:
-    """Write a script for each shell into its folder, and yield it; `forge` finds the words."""
+def write_completion(folder: Path) -> None:
+    """Write a script for each shell into its folder; `forge` finds the words."""
     for shell, name in SHELLS.items():
         file = folder / shell / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(_script(shell), encoding="utf-8")
-        yield file
+        say(file)
 
 
 def _script(shell: str) -> str:
@@ -89,22 +105,25 @@ def _script(shell: str) -> str:
     return f"{done.stdout.strip()}\n"
 
 
-def write_notes(changelog: Path, output: Path) -> Path:
-    """Write the newest part of the changelog into a file of the folder, and return it."""
+def write_notes(changelog: Path, output: Path, files: Iterable[tuple[Path, str]]) -> None:
+    """Write the newest part of the changelog, and the files with their sizes."""
     part = PART.search(changelog.read_text(encoding="utf-8"))
     if part is None or not part["text"].strip():
-        sys.exit(f"dist: {changelog} has no part with text")
-    file = output / "NOTES.md"
-    file.write_text(f"# Forge {part['version']}\n\n{part['text'].strip()}\n", encoding="utf-8")
-    return file
+        sys.exit(f"release: {changelog} has no part with text")
+    lines = [f"# Forge {part['version']}", "", part["text"].strip(), "", "## Files", ""]
+    for file, more in files:
+        size = f"`{file.relative_to(output)}`: {file.stat().st_size / 1e6:.1f} MB"
+        say(size)
+        lines.append(f"- {size}. {more}".rstrip(". ") + ".")
+    (output / "NOTES.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
-def write_manual(folder: Path) -> Path:
-    """Write the manual page, made of the help, and return it."""
+def write_manual(folder: Path) -> None:
+    """Write the manual page, made of the help."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "forge.1"
     file.write_text("\n".join([*_page(get_command(app)), ""]), encoding="utf-8")
-    return file
+    say(file)
 
 
 def _page(command: Any) -> Iterator[str]:  # noqa: ANN401 - typer hides its click
@@ -156,40 +175,6 @@ def _text(text: str) -> str:
     """Return text as roff has it; a line that begins with a dot or quote would be a request."""
     flat = " ".join(text.split()).replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
     return f"\\&{flat}" if flat.startswith((".", "'")) else flat
-
-
-def build(output: Path) -> tuple[Path, Path]:
-    """Build the sdist, and from it the wheel; return the wheel and the sdist."""
-    output.mkdir(parents=True, exist_ok=True)
-    for former in (*output.glob("forge_queue-*.whl"), *output.glob("forge_queue-*.tar.gz")):
-        former.unlink()
-    # Without isolation: the pinned hatchling of this environment, and nothing is downloaded.
-    call(sys.executable, "-m", "build", "--no-isolation", "--outdir", output, ROOT, env=EPOCH)
-    (wheel,) = output.glob("forge_queue-*.whl")
-    (sdist,) = output.glob("forge_queue-*.tar.gz")
-    return wheel, sdist
-
-
-def list_parts(tools: Path, folder: Path, sbom: Path) -> None:
-    """Write what is installed with `[all]` as CycloneDX."""
-    python = trial.environment(folder) / "bin" / "python"
-    of_project = ("--pyproject", ROOT / "pyproject.toml", "--output-reproducible")
-    call(tools / "cyclonedx-py", "environment", *of_project, "-o", sbom, python)
-    sys.stdout.write(f"{sbom}\n")
-
-
-def call(*words: str | Path, env: dict[str, str] | None = None) -> None:
-    """Run a program, or end with what it printed."""
-    done = subprocess.run(  # noqa: S603 - our own arguments
-        [str(word) for word in words],
-        env={**os.environ, **(env or {})},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        line = " ".join(map(str, words))
-        sys.exit(f"dist: this failed: {line}\n{done.stdout}{done.stderr}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from building import say
 from forge_client.tunnel import free_port
 
 SAID = "hello from the wheel"
@@ -16,27 +17,6 @@ LIMITS = {"": 45, "[all]": 250}
 def environment(folder: Path) -> Path:
     """Return where an attempt in this folder installs the wheel."""
     return folder / "environment"
-
-
-def found(versions: list[str]) -> list[str]:
-    """Return the Pythons of these versions that are here; this one if none were named."""
-    if not versions:
-        return [sys.executable]
-    programs = []
-    for version in versions:
-        if _runs(program := f"python{version}"):
-            programs.append(program)
-        else:
-            sys.stdout.write(f"{program} is not here: not tried\n")
-    return programs
-
-
-def _runs(program: str) -> bool:
-    # One that is found may be a shim for a version that is not chosen.
-    try:
-        return not subprocess.run([program, "-c", ""], capture_output=True, check=False).returncode  # noqa: S603 - a Python
-    except FileNotFoundError:
-        return False
 
 
 def attempt(python: str, wheel: Path, folder: Path, packages: Path | None) -> None:
@@ -78,9 +58,7 @@ def attempt(python: str, wheel: Path, folder: Path, packages: Path | None) -> No
         call("forge", "down")
     if SAID not in said:
         sys.exit(f"dist: the job printed something else: {said!r}")
-    sys.stdout.write(
-        f"{version} with {call('python', '--version').strip()}: installed, ran a job\n"
-    )
+    say(f"{version} with {call('python', '--version').strip()}: installed, ran a job")
 
 
 def install(
@@ -104,6 +82,6 @@ def measure(wheel: Path) -> None:
             files = [path for path in Path(folder).rglob("*") if not path.is_symlink()]
             sizes = [path.stat().st_size for path in files if path.suffix != ".pyc"]
         size = sum(sizes) / 1e6
-        sys.stdout.write(f"forge-queue{extra} takes {size:.0f} MB, without bytecode\n")
+        say(f"forge-queue{extra} takes {size:.0f} MB, without bytecode")
         if size > limit:
             sys.exit(f"dist: forge-queue{extra} takes more than {limit} MB")

@@ -162,7 +162,8 @@ GROUNDS = [
         "debian-13",
         PYTHON,
         {"ci": CI},
-        fetch="cd ../forge && .ci/run --install && .venv/bin/python infra/images.py --context-only",
+        fetch="cd ../forge && .ci/run --install"
+        " && .venv/bin/python infra/release/images.py --context-only",
     ),
     Ground(
         "Debian 13",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -34,13 +35,18 @@ def test_the_wheel_made_of_the_sdist_runs_a_job_in_an_environment_without_our_co
             tmp_path,
             "--packages",
             packages,
+            *("--images", "--python", sys.executable, "--python", "3.99"),
         ],
+        env={**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/nobody"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "installed, ran a job" in ended.stdout
+    # What cannot be had is said.
+    assert "Python 3.99 is neither here nor downloaded" in ended.stdout
+    assert "no images: no Docker engine answers" in ended.stdout
     (wheel,) = tmp_path.glob("*.whl")
     names = ZipFile(wheel).namelist()
     for wanted in DATA:
@@ -55,3 +61,4 @@ def test_the_wheel_made_of_the_sdist_runs_a_job_in_an_environment_without_our_co
     head, _, text = (tmp_path / "NOTES.md").read_text().partition("\n\n")
     assert head.startswith("# Forge ")
     assert "\n## [" not in text
+    assert f"- `{wheel.name}`: {wheel.stat().st_size / 1e6:.1f} MB." in text

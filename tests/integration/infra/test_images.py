@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
+import pytest
 from forge_client import Client
 from forge_schema.access.api_keys import Keys
 from forge_schema.access.worker_tokens import WorkerTokens
@@ -40,7 +41,14 @@ HERE = ("--network", "host")
 
 def images() -> dict[str, str]:
     """Build the images, and return their names by the program's."""
-    words = [sys.executable, str(INFRA / "images.py"), "--base", BASE_IMAGE, "--prefix", PREFIX]
+    words = [
+        sys.executable,
+        str(INFRA / "release" / "images.py"),
+        "--base",
+        BASE_IMAGE,
+        "--prefix",
+        PREFIX,
+    ]
     ended = subprocess.run(
         words, env=with_authorities(), capture_output=True, text=True, check=False
     )
@@ -121,3 +129,29 @@ def test_all_programs_run_from_their_images_without_root_on_a_read_only_disk(
                 assert docker("wait", worker).strip() == "0"
             assert job.wait(timeout=60).state == "succeeded"
             assert "as 65532" in "".join(job.logs())
+
+
+def test_an_archive_of_an_image_is_loaded_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_docker()
+    monkeypatch.syspath_prepend(str(INFRA / "release"))
+    import archives  # noqa: PLC0415  a folder of scripts
+
+    name = f"{PREFIX}saved:{tmp_path.name}".lower()
+    (tmp_path / "word").write_text("kept", encoding="utf-8")
+    tar = subprocess.check_output(["tar", "-C", tmp_path, "-c", "word"])
+    made = subprocess.check_output(["docker", "import", "-", name], input=tar).decode().strip()
+    archives.save(name, tmp_path / "image.tar.gz")
+    docker("image", "rm", name)
+    assert name in docker("load", "--input", str(tmp_path / "image.tar.gz"))
+    assert docker("image", "inspect", "--format", "{{.Id}}", name).strip() == made
+    docker("image", "rm", name)
+
+
+def test_packages_of_debian_are_named_as_other_tools_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(INFRA / "release"))
+    import parts  # noqa: PLC0415  as above
+
+    (found,) = parts.debian("libc6 2.36-9+deb12u10 amd64\n")
+    assert found["purl"] == "pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?arch=amd64"

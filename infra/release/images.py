@@ -2,7 +2,7 @@
 
 Only the base image comes from a registry. The packages are downloaded here, and the build has no
 network.
-"""  # noqa: INP001 - a script, not a package
+"""
 
 import argparse
 import json
@@ -14,10 +14,9 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).with_name("release")))
-import make
+from building import ROOT
+from building import build as build_wheel
 
-ROOT = Path(__file__).resolve().parent.parent
 DOCKER = ROOT / "infra" / "docker"
 REQUIREMENTS = ROOT / "requirements"
 CONTEXT = ROOT / "build" / "images"
@@ -48,18 +47,23 @@ def main() -> None:
         sys.stdout.write(f"{image}: {size(image) / 1e6:.0f} MB\n")
 
 
-def fill(context: Path) -> None:
-    """Put everything that the images are built from into a folder."""
+def fill(context: Path, wheel: Path | None = None) -> None:
+    """Put everything that the images are built from into a folder, with a new wheel if none."""
     context.mkdir(parents=True, exist_ok=True)
     for file in (*DOCKER.iterdir(), *(REQUIREMENTS / name for name in LISTS)):
         shutil.copy(file, context)
     both = set.intersection(*(entries(REQUIREMENTS / name) for name in LISTS))
     (context / "both.txt").write_text("\n".join(sorted(both)), encoding="utf-8")
     download(context)
-    make.build(context / "project")
     # An image holds the wheel alone.
-    for sdist in (context / "project").glob("*.tar.gz"):
+    project = context / "project"
+    shutil.rmtree(project, ignore_errors=True)
+    if wheel is None:
+        _, sdist = build_wheel(project)
         sdist.unlink()
+    else:
+        project.mkdir()
+        shutil.copy(wheel, project)
 
 
 def entries(requirements: Path) -> set[str]:
