@@ -19,6 +19,14 @@ with open(os.environ["FORGE_METRICS_FILE"], "a") as file:
         file.write(json.dumps({"step": step, "loss": float(sys.argv[1]) / (1 + step)}) + "\\n")
 """
 
+# How much moved by itself since the page was opened; above 0.1 it disturbs.
+SHIFT = """() => new Promise((done) => {
+    let sum = 0;
+    const add = (list) => list.getEntries().forEach(({ value }) => { sum += value; });
+    new PerformanceObserver(add).observe({ type: "layout-shift", buffered: true });
+    requestAnimationFrame(() => setTimeout(() => done(sum)));
+})"""
+
 
 def test_runs_are_compared_without_a_mouse(browsing: Browsing) -> None:
     bed = browsing.site.bed
@@ -36,6 +44,7 @@ def test_runs_are_compared_without_a_mouse(browsing: Browsing) -> None:
     expect(names).to_have_count(2)
     # What is hidden takes no key.
     expect(chart.locator("canvas")).to_be_visible()
+    assert page.evaluate(SHIFT) < 0.1
     assert (
         len({name.locator("line").get_attribute("stroke-dasharray") for name in names.all()}) == 2
     )

@@ -156,16 +156,19 @@ def test_a_log_is_searched_to_its_beginning(browsing: Browsing) -> None:
 @pytest.mark.usefixtures("worker")
 def test_an_attempt_that_begins_later_can_be_chosen(browsing: Browsing) -> None:
     bed = browsing.site.bed
-    job = bed.script("import os; print(os.environ['FORGE_ATTEMPT']); raise SystemExit(3)")
+    job = bed.script("import os; print(os.environ['FORGE_ATTEMPT']); raise SystemExit('diverged')")
     bed.ended(job)
     page = browsing.open(f"/jobs/{job}")
+    expect(page.get_by_role("heading", name="diverged")).to_be_visible()
+    page.get_by_role("button", name="Go to it in the log").click()
+    expect(page.locator(".log-found")).to_have_text("diverged")
     log, charts = page.locator("#log-attempt"), page.locator("#charts-attempt")
     expect(log.locator("option")).to_have_text(["all", "1"])
     page.get_by_role("button", name="Retry").click()
     expect(log.locator("option")).to_have_text(["all", "2", "1"])
     expect(charts.locator("option")).to_have_text(["all, joined", "2", "1"])
     log.select_option("2")
-    expect(page.locator(".log-line")).to_have_text(["2"])
+    expect(page.locator(".log-line")).to_have_text(["2", "diverged"])
 
 
 @pytest.mark.usefixtures("worker")
@@ -183,6 +186,7 @@ def test_each_rank_has_its_log_and_its_curves(browsing: Browsing) -> None:
     expect(loss.locator(".value")).to_have_text("NaN")
     loss.locator(".chart-place").press("ArrowRight")
     expect(loss.locator(".readout")).to_have_text("step 7loss0.25")
+    expect(page.locator("#charts-said")).to_have_text("loss: step 7, loss 0.25")
     # Lines without a step are left out, unless a metric has no others.
     page.locator("#charts-log").check()
     expect(page.locator("#charts-place figure", has_text="depth").locator(".note")).to_have_text(

@@ -51,6 +51,7 @@ def test_a_job_is_watched_from_its_form_to_its_end(browsing: Browsing, tmp_path:
         page = browsing.open("/submit", Role.SUBMITTER)
         page.get_by_role("textbox", name="Command").fill(shlex.join(told.command(bed.python)))
         page.get_by_label("Name", exact=True).fill("watched")
+        page.locator("#rest > summary").click()
         for label, amount in NEEDS.items():
             page.get_by_label(label, exact=True).fill(amount)
         page.get_by_role("button", name="Submit", exact=True).click()

@@ -19,6 +19,8 @@ TYPES = {
 }
 
 router = LazyRouter()
+# Bytes, and how hard to try: the next levels take longer for little.
+WORTH_PACKING, PACKING = 1_000, 5
 FOR_GOOD = "public, max-age=31536000, immutable"
 
 
@@ -73,7 +75,25 @@ def static(request: Request, digest: str, path: str) -> Response:
     # During an upgrade, a server may be asked for an asset of another version's page.
     headers = {"Cache-Control": FOR_GOOD if digest == asset.digest else "no-cache"}
     headers["Vary"] = "Accept-Encoding"
-    if "gzip" not in request.headers.get("accept-encoding", ""):
+    if not takes_gzip(request):
         return Response(asset.content, media_type=asset.kind, headers=headers)
     headers["Content-Encoding"] = "gzip"
     return Response(asset.packed, media_type=asset.kind, headers=headers)
+
+
+def takes_gzip(request: Request) -> bool:
+    """Tell whether the browser unpacks what is packed."""
+    return "gzip" in request.headers.get("accept-encoding", "")
+
+
+def packed(request: Request, answer: Response) -> Response:
+    """Return an answer with its body packed, if that is worth it and the browser unpacks it.
+
+    It must hold no secret beside what others choose, or the length would tell of the secret.
+    """
+    answer.headers["Vary"] = "Accept-Encoding"
+    if takes_gzip(request) and len(answer.body) > WORTH_PACKING:
+        answer.body = gzip.compress(answer.body, PACKING, mtime=0)
+        answer.headers["Content-Encoding"] = "gzip"
+        answer.headers["Content-Length"] = str(len(answer.body))
+    return answer

@@ -84,13 +84,13 @@ def roughly(seconds: float) -> str:
 
 
 def moment(value: datetime | None) -> Markup | str:
-    """Format a time as an age, with the exact time in the title."""
-    if value is None:
-        return NONE
+    """Format a time as an age with the exact time in its title, or exactly for who wishes that."""
+    if value is None or reader().times != "ages":
+        return exact(value)
     at = value.astimezone(UTC)
-    exact = f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    title = f"{at:%Y-%m-%d %H:%M:%S} UTC"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        at.isoformat(), exact, relative(at)
+        at.isoformat(), title, relative(at)
     )
 
 
@@ -102,6 +102,11 @@ def exact(value: datetime | None) -> Markup | str:
     return Markup('<time datetime="{}">{}</time>').format(
         at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S} UTC"
     )
+
+
+def day(value: datetime) -> str:
+    """Format the day of a time, in UTC."""
+    return f"{value.astimezone(UTC):%Y-%m-%d}"
 
 
 def relative(at: datetime) -> str:
@@ -184,6 +189,7 @@ FILTERS = {
     "moment": moment,
     "roughly": roughly,
     "exact": exact,
+    "day": day,
     "found": found,
     "summary": summary,
     "word": in_words,

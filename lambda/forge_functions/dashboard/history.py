@@ -71,6 +71,14 @@ class History:
         return charts, self._since(columns)
 
     @property
+    def of_all(self) -> tuple[list[Chart], list[Column]]:
+        """What waited, what ran and who was there, in two charts."""
+        (waited, *_), columns = self.of_queues
+        (*_, there), more = self.of_workers
+        known = {column.title for column in columns}
+        return [waited, there], [*columns, *(one for one in more if one.title not in known)]
+
+    @property
     def empty(self) -> bool:
         """Whether nothing waited or ran at all."""
         return not any(row["waiting"] or row["running"] for row in self.rows)

@@ -14,7 +14,9 @@ from pydantic import BaseModel, Field
 MIB_PER_GIB = 1024
 Text = Annotated[str, Field(max_length=20_000)]
 # Named as in JobSpec; fields with other names are in `_TAKEN`.
-PLAIN = ("name", "owner", "queue", "config_name", "image", "target", "bundle_digest")
+PLAIN = (
+    *("name", "owner", "queue", "experiment", "config_name", "image", "target", "bundle_digest"),
+)
 WHOLE = ("priority", "max_failures", "max_losses", "max_preemptions")
 WORDS = ("accelerator", "gpu_model")
 NEEDS = (*WORDS, "gpus", "cpus")
@@ -24,15 +26,21 @@ ROOMS = {"vram": "vram_mb", "memory": "memory_mb", "disk": "disk_mb"}
 USUAL = {name: field.default for name, field in JobSpec.model_fields.items() if name != "name"}
 USUAL["config_name"] = USUAL["owner"] = None
 USUAL_NEEDS = Resources().model_dump()
-_TAKEN = {*PLAIN, *WHOLE, "command", "labels", "env", "resources", "timeout_s", "idempotency_key"}
+_TAKEN = {
+    *(*PLAIN, *WHOLE, "command", "labels", "env", "resources", "timeout_s", "tags"),
+    "idempotency_key",
+}
+# What most jobs need no more than, and what belongs to no job.
+FIRST = {"command", "name", "bundle_digest", "gpus", "queue", "tags"}
+_ASIDE = {"schedule", "cron", "timezone", "idempotency_key"}
 
 
 class JobForm(BaseModel):
     """The fields as typed. An empty one leaves the choice to the template or the queue.
 
     `timeout` is in minutes, `vram`, `memory` and `disk` in GiB, `labels` and `env` are lines of
-    NAME=VALUE, and `more` is JSON: other fields of a job. `schedule` is a name for those of the job
-    and its times.
+    NAME=VALUE, `tags` are words, and `more` is JSON: other fields of a job. `schedule` is a name
+    for those of the job and its times.
     """
 
     name: Text = ""
@@ -51,12 +59,14 @@ class JobForm(BaseModel):
     cpus: Text = ""
     memory: Text = ""
     disk: Text = ""
+    experiment: Text = ""
     image: Text = ""
     env: Text = ""
     timeout: Text = ""
     max_failures: Text = ""
     max_losses: Text = ""
     max_preemptions: Text = ""
+    tags: Text = ""
     more: Text = ""
     schedule: Text = ""
     cron: Text = ""
@@ -86,10 +96,16 @@ class JobForm(BaseModel):
             command=shlex.join(asked["command"]),
             labels=_lines(asked["labels"]),
             env=_lines(asked["env"]),
+            tags=" ".join(asked.get("tags") or []),
             timeout="" if timeout is None else _short(timeout / 60),
             more=_more(asked),
             idempotency_key=cls.fresh().idempotency_key,
         )
+
+    def uncommon(self, faults: Mapping[str, str]) -> bool:
+        """Tell whether more than the first fields are filled in, or wrong."""
+        rest = set(type(self).model_fields) - FIRST - _ASIDE
+        return any(getattr(self, name) or name in faults for name in rest)
 
     def renewed(self) -> Self:
         """Return a copy of the form that submits another job."""
@@ -109,6 +125,7 @@ class JobForm(BaseModel):
             ("command", read("command", self.command, shlex.split)),
             ("labels", read("labels", self.labels, _pairs)),
             ("env", read("env", self.env, _pairs)),
+            ("tags", self.tags.replace(",", " ").split()),
             ("timeout_s", read("timeout", self.timeout, _seconds)),
             ("resources", needs),
             ("idempotency_key", self.idempotency_key),

@@ -22,7 +22,7 @@ from forge_functions.errors import Refused
 PART = "part"
 # The digest of a part, in its answer and in the request for the next one.
 PART_HEADER = "X-Part"
-THEME = "forge_theme"
+THEME, TIMES = "forge_theme", "forge_times"
 THEMES = ("system", "light", "dark")
 
 
@@ -74,10 +74,11 @@ def page(
     status: int = 200,
     /,
     **context: object,
-) -> HTMLResponse:
+) -> Response:
     """Render a template, or with `?part=NAME` only its block of that name.
 
     A part that is what the browser has already is answered with 204, and leaves the page alone.
+    One without forms is packed; those have the token that proves who sent them.
 
     Args:
         request: the request.
@@ -93,11 +94,14 @@ def page(
     if part is None:
         return whole(request, who, name, status, **context)
     template = environment().get_template(name)
-    text = _part(template, part, {**_around(request, who), **context})
+    around = _around(request, who)
+    text = _part(template, part, {**around, **context})
     digest = blake2b(text.encode(), digest_size=8).hexdigest()
     if request.headers.get(PART_HEADER) == digest:
         return HTMLResponse(status_code=HTTPStatus.NO_CONTENT)
-    return HTMLResponse(text, status, headers={PART_HEADER: digest})
+    answer = HTMLResponse(text, status, headers={PART_HEADER: digest})
+    secret = str(around["csrf"])
+    return answer if secret and secret in text else assets.packed(request, answer)
 
 
 def whole(
@@ -160,8 +164,12 @@ def environment() -> Environment:
 def _around(request: Request, who: Visitor | None) -> dict[str, object]:
     language = words.language(request)
     theme = request.cookies.get(THEME, "")
-    words.reads(language, who.now if who else None)
+    times = request.cookies.get(TIMES, "")
+    times = times if times in words.TIMES else words.TIMES[0]
+    words.reads(language, who.now if who else None, times)
     return {
+        "times": times,
+        "ways": words.TIMES,
         "path": request.url.path,
         "params": request.query_params,
         "who": who,

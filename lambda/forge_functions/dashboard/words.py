@@ -13,24 +13,27 @@ import polib
 from fastapi import Depends, Request
 
 COOKIE = "forge_language"
+# How times read: how long ago, or exactly; a script turns UTC into the time of the browser's place.
+TIMES = ("ages", "UTC", "local")
 # Each language in its own name.
 LANGUAGES = {"en": "English", "hi": "हिन्दी"}
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """The reader of a page: the language, and the time from which ages are computed."""
+    """The reader of a page: the language, the time from which ages are computed, one of `TIMES`."""
 
     language: str
     now: datetime
+    times: str = TIMES[0]
 
 
 _reader: ContextVar[Reader] = ContextVar("reader")
 
 
-def reads(language: str, now: datetime | None) -> Reader:
+def reads(language: str, now: datetime | None, times: str = TIMES[0]) -> Reader:
     """Set the reader for the current context and return it."""
-    reader = Reader(language, now or datetime.now(UTC))
+    reader = Reader(language, now or datetime.now(UTC), times)
     _reader.set(reader)
     return reader
 

@@ -1,7 +1,8 @@
 """Pages of jobs that match a filter, always found by an index, and the job that somebody names."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from forge_schema.job_filter import Bound, Filter
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import JobUnknown, possible_job
 from forge_schema.model.quantities import names_text
-from forge_schema.model.states import Reason, State
+from forge_schema.model.states import Reason, State, in_words
 
 PAGE = 50
 # Maximum number of jobs examined for one page.
@@ -30,6 +31,8 @@ PLACES = {
 CANCELS = (Reason.CANCELLED, Reason.DEPENDENCY_FAILED)
 # Keys that the index itself answers.
 INDEXED = {"owner", "team", "queue", "since"}
+# How many of the newest jobs are counted by how they ended, and how many of those that wait.
+COUNTED, MOST_COUNTED = 1_000, 10_000
 WAYS = (
     *("all", "lane", "sweep", "experiment", "tag", "archived", "lease", "ready", "scheduled"),
     *("held", "ids"),
@@ -85,6 +88,43 @@ def page(
         if newest.before is None or len(newest.jobs) == count:
             return newest
     return _page(database, {**params, "look": LOOK}, count)
+
+
+@dataclass(frozen=True)
+class StateCounts:
+    """How many jobs have each state; of those that ended, `more` than the newest if it is set."""
+
+    jobs: Mapping[str, int]
+    more: bool
+
+
+def counts(
+    database: Database, wanted: Filter, *, scope: list[str] | None = None
+) -> StateCounts | None:
+    """Return how many jobs there are by state, which the filter need not name.
+
+    None if the filter narrows by anything for which every job would have to be looked at.
+    """
+    wanted = wanted.having("state")
+    if wanted.words or wanted.parameters or wanted.tags or wanted.labels:
+        return None
+    if set(wanted.terms) - INDEXED:
+        return None
+    conditions = _conditions(wanted)
+    params = {name: conditions[name] for name in ("owners", "teams", "queues", "since")}
+    rows = database.rows(
+        "count_states",
+        again=True,
+        **params,
+        in_lanes=_ways(wanted, scope)["in_lanes"],
+        scope=scope,
+        look=COUNTED,
+        most=MOST_COUNTED,
+    )
+    jobs = Counter[str]()
+    for row in rows:
+        jobs[in_words(row["state"])] += row["jobs"]
+    return StateCounts(jobs, any(row["more"] for row in rows))
 
 
 def _page(database: Database, params: dict[str, Any], count: int) -> JobPage:

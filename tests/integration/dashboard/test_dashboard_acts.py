@@ -106,6 +106,8 @@ def test_preferences_need_no_session_but_this_origin(shared_api: Api) -> None:
     assert '<html lang="hi" data-theme="dark">' in page
     guest.form("/preferences", language="xx", theme="<b>", next="https://evil.example")
     assert guest.page("/login") == page
+    guest.form("/preferences", times="local")
+    assert '<html lang="hi" data-theme="dark" data-local>' in guest.page("/login")
     foreign = {"Origin": "https://evil.example"}
     answer = guest.http.post("/preferences", data={"language": "en"}, headers=foreign)
     assert answer.status_code == 403

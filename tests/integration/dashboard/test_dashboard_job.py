@@ -350,6 +350,14 @@ def test_acts_on_one_job_lead_back_to_it(api: Api, ann: Guest) -> None:
     assert "no retries were allowed (1 failed attempt)" in failed
     assert f"look at its last output <code>forge logs {job} --tail 20</code>" in failed
     assert "exit_code" not in failed
+    # What is wrong is a heading, and said once; why it failed is not asked for with each refresh.
+    error = failed.partition('class="failure"')[2].partition("</section>")[0]
+    assert "<h2>ValueError: 3</h2>" in error
+    assert "In &lt;module&gt;</pre>" in error
+    status = ann.page(f"/jobs/{job}?part=status")
+    assert f'id="end-1" hx-preserve hx-get="/jobs/{job}?part=end"' in status
+    assert "no retries were allowed" not in status
+    assert "no retries were allowed" in ann.page(f"/jobs/{job}?part=end")
     listed = ann.page("/jobs?part=rows")
     assert ">exit code 139<" in listed
     assert ">ValueError: 3<" in listed

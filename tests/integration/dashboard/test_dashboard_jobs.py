@@ -111,6 +111,35 @@ def test_many_are_cancelled_and_retried_and_each_answer_is_honest(api: Api, ann:
     assert "1 job queued again" in ann.page("/jobs?did=retry&retried=1")
 
 
+def test_many_are_tagged_and_archived_and_the_states_are_counted(api: Api, ann: Guest) -> None:
+    rig = api.rig
+    dead, waiting, his = ended(rig), rig.submit(owner="ann"), rig.submit(owner="bob")
+    some = f"{dead} {waiting} {his}"
+    assert "Tag 2 jobs" in ann.page(f"/jobs/confirm?act=tag&job={dead}&job={waiting}&job={his}")
+    tagged = {"did": "tag", "changed": "2", "absent": "1"}
+    for _ in range(2):
+        assert counts(ann.act("/jobs/tag", jobs=some, add="paper, v1", remove="v0")) == tagged
+    assert ann.act("/jobs/tag", jobs=some, add="a:b").status_code == 422
+    assert "2 jobs changed" in ann.page("/jobs?did=tag&changed=2&absent=1")
+    assert listed(ann.page("/jobs?q=tag:v1")) == [waiting, dead]
+    chips = ann.page("/jobs?part=chips")
+    of_states = re.findall(r"(queued|failed)\s*<span class=.count.>([^<]*)", chips)
+    assert of_states == [("queued", "1"), ("failed", "1")]
+    assert 'class="count"' not in ann.page("/jobs?part=chips&q=tag:v1")
+    root = Guest(api).login("root", Role.ADMIN)
+    assert '<span class="count">2</span>' in root.page("/jobs?part=chips&q=state:failed")
+    assert '<span class="count">' not in root.page("/jobs?part=chips&q=queue:none")
+    root.close()
+    archived = {"did": "archive", "changed": "1", "unended": "1", "absent": "1"}
+    assert "Archive 1 job" in ann.page("/jobs/confirm?act=archive&all=1")
+    for _ in range(2):
+        assert counts(ann.act("/jobs/archive", jobs=some)) == archived
+    assert listed(ann.page("/jobs")) == [waiting]
+    assert "Bring back 1 job" in ann.page("/jobs/confirm?act=restore&all=1")
+    assert counts(ann.act("/jobs/restore", jobs=str(dead))) == {"did": "restore", "changed": "1"}
+    assert listed(ann.page("/jobs")) == [waiting, dead]
+
+
 def test_all_that_match_are_those_that_the_act_is_for(api: Api, ann: Guest) -> None:
     rig = api.rig
     dead = ended(rig)
@@ -191,7 +220,13 @@ def test_a_form_submits_once(api: Api, ann: Guest) -> None:
     assert found is not None
     fields = {"idempotency_key": found[1], "name": "net", "command": "python -c 'print(1)'"}
     fields |= {"gpus": "2", "vram": "39.5", "cpus": "4", "labels": "zone=eu*\n", "timeout": "1.5"}
-    fields |= {"env": "A=b=c\nB=", "more": json.dumps({"grace_s": 5}), "max_losses": "0"}
+    fields |= {
+        "tags": "paper, v1",
+        "experiment": "digits",
+        "env": "A=b=c\nB=",
+        "more": json.dumps({"grace_s": 5}),
+        "max_losses": "0",
+    }
     first, second = (ann.act("/submit", **fields) for _ in range(2))
     assert first.status_code == second.status_code == 303
     assert first.headers["location"] == second.headers["location"]
@@ -201,6 +236,7 @@ def test_a_form_submits_once(api: Api, ann: Guest) -> None:
     assert told["spec"]["env"] == {"A": "b=c", "B": ""}
     needs = told["spec"]["resources"]
     assert (needs["gpus"], needs["vram_mb"], needs["cpus"]) == (2, 40448, 4)
+    assert (told["tags"], told["experiment"]) == (["paper", "v1"], "digits")
     assert (told["timeout_s"], told["max_losses"], told["spec"]["grace_s"]) == (90, 0, 5)
     changed = ann.act("/submit", **{**fields, "name": "other"})
     assert changed.status_code == 422
@@ -214,6 +250,7 @@ def test_a_form_submits_once(api: Api, ann: Guest) -> None:
         'value="39.5"',
         "zone=eu*",
         "A=b=c",
+        'value="paper v1"',
         "python -c",
         'value="1.5"',
         "&#34;grace_s&#34;: 5",
@@ -337,7 +374,7 @@ def test_runs_are_sorted_by_any_column_and_saved(
     assert "Only the newest 2 of those that match are sorted." in ann.page("/runs?sort=cost")
 
 
-def test_the_list_shows_the_loss_of_what_runs(api: Api, ann: Guest) -> None:
+def test_the_list_shows_the_loss_of_what_runs_or_succeeded(api: Api, ann: Guest) -> None:
     worker = api.rig.worker()
     for loss in (0.5, 0.25):
         api.rig.submit(owner="ann")
@@ -346,7 +383,7 @@ def test_the_list_shows_the_loss_of_what_runs(api: Api, ann: Guest) -> None:
         assert api.rig.records.add_metrics(grant.fence, lines)
     api.rig.finish(grant)
     shown = re.findall(r'class="note mono">([^<]+)', ann.page("/jobs?part=rows"))
-    assert shown == ["loss 0.25"]
+    assert shown == ["loss 0.125", "loss 0.25"]
 
 
 def test_the_comparison_says_in_what_jobs_differ(api: Api, ann: Guest) -> None:

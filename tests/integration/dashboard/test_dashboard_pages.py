@@ -56,6 +56,9 @@ def test_a_page_lets_a_browser_do_next_to_nothing(root: Guest, path: str) -> Non
     assert answer.headers["cache-control"] == "no-store"
     assert not INLINE.search(answer.text.replace(EVIL, "")), "the policy forbids it"
     assert "alert(1)</script>" not in answer.text
+    head = root.http.head(path)
+    assert (head.status_code, head.content) == (answer.status_code, b"")
+    assert head.headers["content-type"] == answer.headers["content-type"]
 
 
 @pytest.mark.parametrize(
@@ -229,8 +232,9 @@ def test_the_overview_begins_with_a_first_job_and_then_names_failures(api: Api) 
     assert "Run a first job" in bob.page("/")
     api.rig.finish(api.rig.worker().claim_one(), Reason.TIMEOUT, detail="after 1 h")
     api.rig.queue.cancel(api.rig.submit())
-    overview, _, failed = root.page("/").partition("Failed in the last day")
-    (chart,) = re.findall(r"data-chart='([^']*)'", overview)
+    overview = root.page("/")
+    _, _, failed = overview.partition("Failed in the last day")
+    chart = re.findall(r"data-chart='([^']*)'", overview)[0]
     drawn = json.loads(html.unescape(chart))["series"]
     assert [sum(one["values"]) for one in drawn] == [2, 1, 1]
     assert f'<a href="/jobs/{job}">sample</a>' in failed
@@ -307,3 +311,16 @@ def test_a_part_that_has_not_changed_is_not_sent_again(shared_api: Api) -> None:
     again = root.http.get("/schedules?part=rows", headers=digest)
     assert (again.status_code, again.content) == (204, b"")
     assert root.http.get("/schedules?part=rows", headers={"X-Part": "0"}).text == part.text
+
+
+def test_what_holds_the_token_of_a_session_is_not_packed(api: Api) -> None:
+    root = Guest(api).login("root", Role.ADMIN)
+    job = api.rig.submit_many(30)[0]
+    packed = {path: "content-encoding" in root.http.get(path).headers for path in (
+        "/jobs?part=rows", f"/jobs/{job}/log", f"/jobs/{job}?part=status", "/jobs", f"/jobs/{job}",
+    )}  # fmt: skip
+    assert [path for path, is_packed in packed.items() if is_packed] == ["/jobs?part=rows"]
+    plain = root.http.get("/jobs?part=rows", headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert plain.text == root.http.get("/jobs?part=rows").text
+    root.close()

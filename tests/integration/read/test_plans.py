@@ -188,6 +188,11 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "trail_names": lambda w: audit.names_of(
         w.database, audit.page(w.database, audit.AuditFilter(), count=100).acts
     ),
+    "count_states": lambda w: [
+        job_pages.counts(w.database, parse(text), scope=s)
+        for s in SCOPES
+        for text in ("", "since:7d", "owner:ann queue:research", "team:nlp")
+    ],
     "page_queues": lambda w: [overview.queues(w.database, scope=s) for s in SCOPES],
     "use_over_time": over_time,
     "page_demand": lambda w: [overview.demand(w.database, scope=s) for s in SCOPES],
@@ -276,6 +281,8 @@ MOST = {
     "explain_job": 40_000,
     "sweep_points": 20_000,
     "series_attempts": 100_000,
+    # The newest of each lane, before the newest of all are known.
+    "count_states": 40_000,
 }
 
 

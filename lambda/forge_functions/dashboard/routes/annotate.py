@@ -39,8 +39,8 @@ def annotate(
         [job.job_id],
         # A form without a text does not say whether the note is to go.
         note=note.replace("\r\n", "\n") if noted else None,
-        add=_names(add),
-        remove=_names(remove),
+        add=tag_names(add),
+        remove=tag_names(remove),
         archived=archived,
     )
     _check_done(acted, job.job_id)
@@ -55,7 +55,8 @@ def delete(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) -
     return after(request, "/jobs")
 
 
-def _names(text: str) -> list[str]:
+def tag_names(text: str) -> list[str]:
+    """Return the tags in a text, each once."""
     return list(dict.fromkeys(text.replace(",", " ").split()))
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 from urllib.parse import urlencode
 
 from fastapi import Form, Query, Request, Response
@@ -18,24 +18,35 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from forge_functions.dashboard.page import after, page
+from forge_functions.dashboard.routes.annotate import tag_names
+from forge_functions.dashboard.routes.jobs import Act
 from forge_functions.dashboard.session import SubmitsByPage, Visitor
+from forge_functions.dashboard.words import t
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 
 router = LazyRouter()
-Act = Literal["cancel", "retry", "approve"]
+ENDED = tuple(word for word in StateWord if word.terminal)
 # The states that each action applies to.
-FITTING = {
+FITTING: dict[Act, tuple[StateWord, ...]] = {
     "cancel": (StateWord.QUEUED, StateWord.HELD, StateWord.RUNNING),
     "retry": (StateWord.FAILED,),
     "approve": (StateWord.HELD,),
+    "tag": tuple(StateWord),
+    "archive": ENDED,
+    "restore": ENDED,
 }
 SHOWN = 20
 
 
 def fits(act: Act, job: JobStatus) -> bool:
     """Tell whether an action applies to a job."""
-    return job.state in FITTING[act] and (act != "approve" or job.approval is not None)
+    also = {
+        "approve": job.approval is not None,
+        "archive": not job.archived,
+        "restore": job.archived,
+    }
+    return job.state in FITTING[act] and also.get(act, True)
 
 
 @dataclass(frozen=True)
@@ -56,10 +67,12 @@ class Which(BaseModel):
 
 
 class Confirmed(BaseModel):
-    """The ids of the previewed jobs, and the filter to return to."""
+    """The ids of the previewed jobs, the filter to return to, and what to tag them with."""
 
     jobs: Annotated[str, Field(max_length=32 * MOST)]
     q: Text = ""
+    add: Annotated[Text, Field(max_length=4_000)] = ""
+    remove: Annotated[Text, Field(max_length=4_000)] = ""
 
 
 @router.get("/jobs/confirm")
@@ -77,6 +90,7 @@ def confirm(
         which=which,
         chosen=chosen,
         counts=[(word.value, counts[word]) for word in StateWord if counts[word]],
+        names=_titles,
         fitting=sum(fits(which.act, job) for job in chosen.jobs),
         most=MOST,
         shown=SHOWN,
@@ -91,7 +105,7 @@ def do(
     act: Act,
     confirmed: Annotated[Confirmed, Form()],
 ) -> Response:
-    """Cancel, retry or approve some jobs. Idempotent."""
+    """Cancel, retry or approve some jobs, tag or archive them. Idempotent."""
     _may(who, act)
     service, ids = shared.service(who), _ids(confirmed.jobs)
     match act:
@@ -101,8 +115,25 @@ def do(
             counts = service.retry_all(ids)
         case "approve":
             counts = service.admin.approve(ids).model_dump(exclude={"became"})
+        case "tag":
+            add, remove = tag_names(confirmed.add), tag_names(confirmed.remove)
+            counts = Counter(service.annotate(ids, add=add, remove=remove).became.values())
+        case "archive" | "restore":
+            acted = service.annotate(ids, archived=act == "archive")
+            counts = Counter(acted.became.values())
     params = {**({"q": confirmed.q} if confirmed.q else {}), "did": act, **counts}
     return after(request, f"/jobs?{urlencode(params)}")
+
+
+def _titles() -> dict[Act, str]:
+    return {
+        "cancel": t("Cancel jobs"),
+        "retry": t("Retry jobs"),
+        "approve": t("Approve jobs"),
+        "tag": t("Tag jobs"),
+        "archive": t("Archive jobs"),
+        "restore": t("Bring jobs back"),
+    }
 
 
 def _may(who: Visitor, act: Act) -> None:
@@ -118,6 +149,8 @@ def _matching(shared: Services, who: Visitor, which: Which) -> ChosenJobs:
         return ChosenJobs([])
     if which.act == "approve":
         fitting = fitting.having("waits", WaitsFor.APPROVAL)
+    if which.act == "restore":
+        fitting = fitting.having("archived", "yes")
     own = None if who.own is None else [who.own]
     matching = job_pages.page(shared.database, fitting, scope=own, count=MOST)
     jobs = [JobStatus.model_validate(row) for row in matching.jobs]

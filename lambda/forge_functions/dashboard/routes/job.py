@@ -154,9 +154,17 @@ class JobPageData:
         return told(acts, names_of(self.shared.database, acts))
 
     @property
-    def end(self) -> Explanation | None:
-        """Why the job failed, and what to do about it; None if it did not."""
-        return self.why if self.job.state == "failed" else None
+    def error(self) -> tuple[str, str]:
+        """What was wrong in one line, and the output before it, which is not to say it again."""
+        first, _, rest = (self.job.detail or "").partition("\n")
+        output = rest.rstrip().removesuffix(first).rstrip()
+        return first, output
+
+    @property
+    def expected(self) -> int:
+        """How many curves its page is likely to draw."""
+        measured = 2 * any(run["started_at"] for run in self.runs)
+        return measured + len({row["key"] for row in self.metrics} - PROGRESS - {*self.links})
 
     @property
     def why(self) -> Explanation:

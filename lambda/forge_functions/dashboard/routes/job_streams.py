@@ -4,14 +4,14 @@ import base64
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import Query, Response
-from fastapi.responses import StreamingResponse
-from forge_schema.model.results import Series
+from fastapi import Query, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
 from forge_schema.read.jobs import Jobs
 from forge_schema.read.series import WantedSeries
 from pydantic import BaseModel, Field
 
 from forge_functions.bodies import RequestBody
+from forge_functions.dashboard.assets import packed
 from forge_functions.dashboard.log_pieces import LARGEST_RANK, LogPieces, LogPlace, Pieces
 from forge_functions.dashboard.session import PageJob, SeesPages
 from forge_functions.errors import Refused
@@ -34,7 +34,9 @@ class Where(BaseModel):
 
 
 @router.get("/log")
-def log(job: PageJob, shared: Shared, where: Annotated[Where, Query()]) -> dict[str, Any]:
+def log(
+    request: Request, job: PageJob, shared: Shared, where: Annotated[Where, Query()]
+) -> Response:
     """Return the end of a job's output, or the output after or before a position."""
     # The job's state was read first: an ended job's output was complete by then.
     reader = LogPieces(
@@ -51,7 +53,8 @@ def log(job: PageJob, shared: Shared, where: Annotated[Where, Query()]) -> dict[
         got = reader.before(LogPlace.parse(where.before))
     else:
         got = reader.tail()
-    return {**_as_json(got), "state": job.state, "over": job.state.terminal}
+    said = {**_as_json(got), "state": job.state, "over": job.state.terminal}
+    return packed(request, JSONResponse(said))
 
 
 @router.get("/log.txt")
@@ -78,10 +81,15 @@ class Curves(RequestBody, WantedSeries):  # type: ignore[misc]
 
 @router.get("/series")
 def series(
-    who: SeesPages, job: PageJob, shared: Shared, which: Annotated[Curves, Query()]
-) -> Series:
+    request: Request,
+    who: SeesPages,
+    job: PageJob,
+    shared: Shared,
+    which: Annotated[Curves, Query()],
+) -> Response:
     """Return an attempt's metrics and resource samples as curves."""
-    return shared.service(who).findings.series(job.job_id, **vars(which))
+    found = shared.service(who).findings.series(job.job_id, **vars(which))
+    return packed(request, Response(found.model_dump_json(), media_type="application/json"))
 
 
 def _as_json(got: Pieces) -> dict[str, Any]:

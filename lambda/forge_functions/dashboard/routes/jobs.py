@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 from urllib.parse import urlencode
 
 from fastapi import Query, Request, Response
@@ -15,7 +15,7 @@ from forge_schema.model.fields import NotFinite, Text
 from forge_schema.model.reading import LARGEST
 from forge_schema.model.states import State, StateWord
 from forge_schema.read import job_pages
-from forge_schema.read.job_pages import JobPage
+from forge_schema.read.job_pages import JobPage, StateCounts
 from forge_schema.read.jobs import Jobs
 
 from forge_functions.dashboard.page import page
@@ -24,9 +24,14 @@ from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 
 router = LazyRouter()
+# What can be done to many jobs.
+Act = Literal["cancel", "retry", "approve", "tag", "archive", "restore"]
+ACTS: tuple[Act, ...] = get_args(Act)
 SPANS = ("1h", "1d", "7d")
+MEASURED = (State.RUNNING, State.SUCCEEDED)
 COUNTED = (
     *("cancelled", "running", "retried", "unfinished", "over", "approved", "unasked", "absent"),
+    *("changed", "unended", "full"),
 )
 _NUMBER = re.compile("[0-9]{1,18}")
 Before = Annotated[int | None, Query(ge=1, le=LARGEST)]
@@ -69,10 +74,33 @@ class JobList:
         return [] if self.fault else self.page.jobs
 
     @cached_property
+    def counts(self) -> StateCounts | None:
+        """How many jobs the filter finds by state, without its own; None if that is not known."""
+        wanted = self.wanted.seen_by(self.who.owner)
+        return job_pages.counts(self.shared.database, wanted, scope=self.who.scope)
+
+    def count(self, state: str) -> str:
+        """Return how many jobs have a state, as text; of ended ones there may be more."""
+        jobs = self.counts.jobs.get(state, 0) if self.counts else 0
+        more = self.counts and self.counts.more and StateWord(state).terminal
+        return f"{jobs:,}+" if jobs and more else f"{jobs:,}" if jobs else ""
+
+    @property
+    def same(self) -> dict[str, str]:
+        """What all of several jobs have in common, by its key; not worth a column."""
+        keys = ("queue", "owner") if self.who.several else ("queue",)
+        values = {key: {str(job[key]) for job in self.jobs} for key in keys}
+        return {
+            key: next(iter(some))
+            for key, some in values.items()
+            if len(self.jobs) > 1 and len(some) == 1
+        }
+
+    @cached_property
     def newest(self) -> dict[int, tuple[str, float | NotFinite]]:
-        """The last value of the metric that says most, of those that run."""
-        running = [job["job_id"] for job in self.jobs if job["state"] == State.RUNNING]
-        last = Jobs(self.shared.database).last_numbers(running) if running else {}
+        """The last value of the metric that says most, of those that run or succeeded."""
+        ran = [job["job_id"] for job in self.jobs if job["state"] in MEASURED]
+        last = Jobs(self.shared.database).last_numbers(ran) if ran else {}
         return {
             job_id: min(numbers.items(), key=lambda pair: telling(pair[0]))
             for job_id, numbers in last.items()
@@ -137,7 +165,7 @@ def address(wanted: Filter) -> str:
 def done(request: Request) -> dict[str, int] | None:
     """Return the summary of an action on many jobs, from the address it redirected to."""
     params = request.query_params
-    if params.get("did") not in {"cancel", "retry", "approve"}:
+    if params.get("did") not in ACTS:
         return None
     return {name: _count(params.get(name, "")) for name in COUNTED}
 

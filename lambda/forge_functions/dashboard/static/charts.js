@@ -14,6 +14,7 @@
   const selects = ["attempt", "rank", "contains"].map((name) => [name, named(name)]);
   const chosen = () => Object.fromEntries(selects.filter(([, one]) => one?.value).map(([name, one]) => [name, one.value]));
   const told = named("state");
+  const titles = JSON.parse(root.dataset.names);
   // At most so many charts of metrics, and the filter once there are more than a few.
   const MOST = 24, FEW = 6;
   const address = new URLSearchParams(location.search);
@@ -98,7 +99,7 @@
   const banded = (group) => group.curves.length === 1 && !several;
 
   const clock = (s, step) => {
-    const at = new Date(s * 1000).toISOString();
+    const at = new Date(s * 1000 - shifted(s)).toISOString();
     return step >= 86400 ? at.slice(5, 10) : at.slice(11, step < 60 ? 19 : 16);
   };
   const extreme = (value) => value !== 0 && (Math.abs(value) >= 1e6 || Math.abs(value) < 1e-3);
@@ -144,7 +145,7 @@
     }
     return null;
   };
-  const where = (x, byStep) => byStep ? `${root.dataset.step} ${tick(x)}` : several ? `${written(x, 4)} s` : new Date(x * 1000).toISOString().slice(5, 19).replace("T", " ");
+  const where = (x, byStep) => byStep ? `${root.dataset.step} ${tick(x)}` : several ? `${written(x, 4)} s` : new Date(x * 1000 - shifted(x)).toISOString().slice(5, 19).replace("T", " ");
   // What a chart has where one points at.
   const read = (chart, byStep) => (u) => {
     const { idx, left } = u.cursor;
@@ -203,8 +204,10 @@
     made.className = "chart small";
     const caption = document.createElement("figcaption");
     const name = document.createElement("span");
-    name.className = "mono";
-    name.textContent = group.key;
+    // What the worker measures has a name in words, what the job writes the name that it gave.
+    const title = (group.source === "sample" && titles[group.key]) || group.key;
+    if (title === group.key) name.className = "mono";
+    name.textContent = title;
     const value = document.createElement("span");
     value.className = "value";
     const note = document.createElement("span");
@@ -214,10 +217,9 @@
     where.className = "chart-place";
     where.tabIndex = 0;
     where.setAttribute("role", "group");
-    where.setAttribute("aria-label", group.key);
+    where.setAttribute("aria-label", title);
     const readout = document.createElement("div");
     readout.className = "readout";
-    readout.setAttribute("role", "status");
     readout.hidden = true;
     made.append(caption, where, note, readout);
     const chart = { made, value, note, where, readout, plot: null, shape: "" };
@@ -245,6 +247,9 @@
     const to = left(from + by);
     mark(plot, Math.min(chart.marked ?? to, to), Math.abs((chart.marked ?? to) - to));
     plot.setCursor({ left: to, top: 0 });
+    // One place tells of all charts what is read from them by keyboard.
+    const read = [...chart.readout.children].map((row) => row.innerText.replace(/\s+/g, " "));
+    named("said").textContent = `${chart.group.key}: ${read.join(", ")}`;
   };
   const mark = (plot, left, width) => plot.setSelect({ left, width, top: 0, height: width ? plot.over.clientHeight : 0 }, false);
   const unusual = (group, byStep, log) => {
@@ -344,6 +349,7 @@
     root.hidden = groups.length === 0 && !Object.keys(chosen()).length;
     const metrics = groups.filter(({ source }) => source === "metric");
     const devices = groups.filter(({ source }) => source === "sample");
+    place.querySelectorAll(".expected").forEach((one) => one.remove());
     [...metrics.slice(0, MOST), ...devices].forEach(draw);
     const more = Math.max(0, metrics.length - MOST) + Math.max(...answers.map((got) => got?.left_off ?? 0));
     named("contains").parentElement.hidden = metrics.length <= FEW && !named("contains").value;

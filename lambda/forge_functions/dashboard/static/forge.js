@@ -3,6 +3,8 @@
 
 // A sentence with a count, of the two forms that the page gives it in the reader's language.
 const plurals = new Intl.PluralRules(document.documentElement.lang);
+// By how much UTC is ahead of the time that somebody wants to read, in milliseconds.
+const shifted = (s) => "local" in document.documentElement.dataset ? new Date(s * 1000).getTimezoneOffset() * 60_000 : 0;
 const counted = (forms, count) => forms.split("|")[plurals.select(count) === "one" ? 0 : 1].replace("{count}", count);
 
 (() => {
@@ -29,9 +31,13 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
     word.textContent = $("#refresh-said").textContent = button.dataset[state];
   };
   let ticks = 1;
+  let resting = false;
   const refresh = () => {
+    const slowly = ticks++ % SLOWLY === 0;
+    resting = !slowly;
     document.body.dispatchEvent(new Event("refresh"));
-    if (ticks++ % SLOWLY === 0) document.body.dispatchEvent(new Event("refresh-slowly"));
+    if (slowly) document.body.dispatchEvent(new Event("refresh-slowly"));
+    resting = false;
   };
   // Parts with a focused field, an open menu, a selection or something unread are left alone.
   const busy = () => {
@@ -86,6 +92,8 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
   // Requests by htmx.
   const isLive = (event) => event.detail.elt.hasAttribute("data-live");
   document.body.addEventListener("htmx:beforeRequest", (event) => {
+    // What has ended hardly changes; an act refreshes it all the same.
+    if (isLive(event) && resting && $("[data-over]", event.detail.elt)) return event.preventDefault();
     if (isLive(event)) waiting += 1;
     else place(event.detail.elt)?.replaceChildren();
   });
@@ -160,6 +168,7 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
       where.tabIndex = -1;
       where.focus();
     }
+    localize(elt);
     draw(elt);
   });
   document.body.addEventListener("said", (event) => toast(event.detail.text));
@@ -173,13 +182,21 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
     setTimeout(() => shown.remove(), 5000);
   };
 
+  // Who wants times in their own zone has them here: only the browser knows it.
+  const isLocal = "local" in document.documentElement.dataset;
+  const localize = (root) => (isLocal ? $$("time", root) : []).forEach((one) => {
+    const at = new Date(one.dateTime), shown = new Date(at - shifted(at / 1000));
+    one.title = one.dateTime;
+    one.textContent = shown.toISOString().slice(0, 19).replace("T", " ");
+  });
+
   // Charts: numbers come from the page, colours from the style sheet.
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const tone = (one, i) => colour(one.tone ?? `--chart-${i + 1}`);
   const number = new Intl.NumberFormat(document.documentElement.lang, { notation: "compact" });
-  // All times are in UTC.
+  // Times are in UTC, unless somebody wants their own.
   const clock = (s, step) => {
-    const at = new Date(s * 1000).toISOString();
+    const at = new Date(s * 1000 - shifted(s)).toISOString();
     return step >= 86400 ? at.slice(5, 10) : at.slice(11, step < 60 ? 19 : 16);
   };
   const draw = (root) => $$("[data-chart]", root).forEach((figure) => {
@@ -205,6 +222,7 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
     }, [x, ...series.map((one) => one.values)], place);
     $$("[data-tone]", figure).forEach((sign) => { sign.style.background = colour(sign.dataset.tone); });
   });
+  localize(document);
   draw(document);
   let resized;
   addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => draw(document), 150); });

@@ -269,6 +269,15 @@
     mark(found[0]);
     if (!found.length) told.textContent = told.dataset.none;
   });
+  // What was wrong stands above the log too, and most often at its end.
+  document.addEventListener("click", (event) => {
+    const finder = event.target.closest("[data-log-find]");
+    if (!finder) return;
+    $("log-search").value = finder.dataset.logFind.slice(0, 200);
+    sought.text = "";
+    search(0);
+    root.scrollIntoView({ block: "start" });
+  });
   const chosen = () => {
     $("log-download").search = new URL(address({}), location).search;
     begin();
