@@ -37,13 +37,13 @@ class Limits:
         params = {**UNSET, **settings, "given": Jsonb(dict(settings))}
         self._set("set_queue", params, queue=queue)
 
-    def queues(self) -> list[Row]:
-        """Return every queue with its settings, by name."""
-        return self._database.rows("queues", again=True)
+    def queues(self, scope: list[str] | None = None) -> list[Row]:
+        """Return the queues that owners in `scope` used, or all, and the jobs of these, by name."""
+        return self._database.rows("queues", again=True, scope=scope)
 
-    def owners(self) -> list[Row]:
-        """Return every owner with their limits and weight, by name."""
-        return self._database.rows("quotas", again=True)
+    def owners(self, scope: list[str] | None = None) -> list[Row]:
+        """Return the owners in `scope`, or all, with their limits and weight, by name."""
+        return self._database.rows("quotas", again=True, scope=scope)
 
     def limit_owner(self, owner: str, settings: OwnerSettings) -> None:
         """Replace an owner's settings; limits of approvals, and budgets, that were left out stay.

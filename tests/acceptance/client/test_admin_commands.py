@@ -146,12 +146,12 @@ def test_queues_are_listed_paused_limited_and_resumed(admin: Command, project: P
         "gpus": 0, "preemption": "never", "preempts_after_s": 60, "most_preempted": 4,
         "guaranteed_gpus": None,
     }  # fmt: skip
-    assert "0 of 3" in admin("queue", "list").stdout
+    assert admin("queue", "list").stdout.split()[-2:] == ["3", "8"]
     assert admin("queue", "limit", "night", "--jobs", "none").returncode == 0
     assert admin("queue", "resume", "night").returncode == 0
     (row,) = rows(admin, "queue", "list")
     assert (row["paused"], row["max_jobs"], row["max_gpus"]) == (False, None, 8)
-    assert "has no jobs yet" in admin("queue", "pause", "nigth").stderr
+    assert "used nigth yet: did you mean night?" in admin("queue", "pause", "nigth").stderr
     told(admin("queue", "resume", "nothing"), 3, "no queue 'nothing'", "forge queue list")
 
 
@@ -174,6 +174,9 @@ def test_an_owner_is_limited(admin: Command) -> None:
     budget = ("--cost-per-month", "0", "--when-spent", "preempt")
     said = admin("queue", "limit", "--owner", "bob", *budget).stderr
     assert said.endswith("approval above a cost of 2.5, a cost of 0 a month, then preempt\n")
+    both = ("--gpu-hours-per-month", "9", "--when-spent", "warn")
+    said = admin("queue", "limit", "--owner", "bob", *both).stderr
+    assert "9 GPU-hours, a cost of 0 a month, then warn (preempt before)" in said
     assert "0.00 of a cost of 0 spent" in admin("queue", "list", "--owners").stdout
 
 

@@ -53,6 +53,9 @@ def test_a_key_sees_its_team_as_it_is_now(api: Api, root: Caller) -> None:
 def test_acts_on_many_jobs_leave_those_that_are_only_seen(api: Api, jobs: dict[str, int]) -> None:
     ben = api.key("ben", Role.SUBMITTER, team="nlp")
     assert seen(ben) == ["ann", "ben"]
+    assert [of["owner"] for of in ben.get("/api/v1/admin/quotas")["items"]] == ["ann", "ben"]
+    (queue,) = ben.get("/api/v1/admin/queues")["items"]
+    assert (queue["name"], queue["waiting"]) == ("default", 2)
     answer = ben.post("/api/v1/queue/cancel", {"job_ids": [*jobs.values()]})
     assert (answer["cancelled"], answer["absent"]) == (1, 2)
     refused = ben.call("POST", f"{JOBS}/{jobs['ann']}/cancel")

@@ -203,7 +203,7 @@ def test_a_paused_queue_and_a_limit_hold_a_gang_back(rig: Rig) -> None:
     taken = rig.rows("SELECT kind, count(*) FROM slot WHERE job_id = %s GROUP BY kind", job)
     assert {row["kind"]: row["count"] for row in taken} == {"queue_gpus": 3, "queue_jobs": 1}
     assert rig.database.rows("uneven_limits") == []
-    (queue,) = rig.database.rows("queues")
+    (queue,) = rig.admin.queues()
     assert (queue["running"], queue["gpus"]) == (1, 3)
 
 

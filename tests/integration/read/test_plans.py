@@ -206,7 +206,7 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "damaged_at": lambda w: w.database.row("damaged_at", again=True, sha256="ab" * 32),
     "count_spending": lambda w: budgeted(w.database),
     "suspect": lambda w: judged(w.database),
-    "queues": lambda w: Limits(w.database, actor="user:ann").queues(),
+    "queues": lambda w: [Limits(w.database, actor="user:ann").queues(s) for s in SCOPES],
     "queue_id": lambda w: Registry(w.database, actor="user:ann").queue_id(),
     "workers": lambda w: Registry(w.database, actor="user:ann").workers(),
     "templates": lambda w: Templates(w.database, owner="ann", actor="user:ann").listed(),

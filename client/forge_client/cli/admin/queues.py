@@ -1,6 +1,8 @@
 """`forge queue`: the queues, and controls over starting jobs."""
 
 import math
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -70,8 +72,10 @@ QUEUES: list[Column] = [
     ("NAME", lambda q: q.name),
     ("", lambda q: ", ".join([*["paused"] * q.paused, *["preempts"] * (q.preemption != "never")])),
     ("WAITING", lambda q: q.waiting),
-    ("RUNNING", lambda q: _of(q.running, q.max_jobs)),
-    ("GPUS", lambda q: _of(q.gpus, q.max_gpus)),
+    ("RUNNING", lambda q: q.running),
+    ("GPUS", lambda q: q.gpus),
+    ("MOST JOBS", lambda q: q.max_jobs),
+    ("MOST GPUS", lambda q: q.max_gpus),
     ("GUARANTEED", lambda q: q.guaranteed_gpus),
 ]
 OWNERS: list[Column] = [
@@ -93,11 +97,14 @@ QueueName = Annotated[
 def list_queues(
     context: typer.Context,
     owners: Annotated[
-        bool, typer.Option("--owners", help="List the owners' limits instead.")
+        bool, typer.Option("--owners", help="List limits and budgets of owners instead.")
     ] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """List the queues: waiting jobs, running jobs, limits."""
+    """List the queues: waiting jobs, running jobs, limits.
+
+    Admins see all jobs and owners, others those that their key sees.
+    """
     with backend_of(context) as backend:
         if owners:
             output.show(backend.admin.owner_limits(), OWNERS, form)
@@ -109,19 +116,16 @@ def list_queues(
 def pause(context: typer.Context, queue: QueueName) -> None:
     """Stop starting jobs from a queue. Running jobs continue."""
     with backend_of(context) as backend:
-        known = _known(backend, queue)
+        new = _new(queue, _queues(backend))
         backend.admin.pause(queue)
-    narration.say(
-        f"queue {queue} paused"
-        + ("" if known else "; it has no jobs yet, so check the name: `forge queue list`")
-    )
+    narration.say(f"queue {queue} paused{new}")
 
 
 @app.command()
 def resume(context: typer.Context, queue: QueueName) -> None:
     """Start jobs from a paused queue again."""
     with backend_of(context) as backend:
-        if not _known(backend, queue):
+        if queue not in _queues(backend):
             raise ClientError(
                 f"there is no queue {queue!r}",
                 hint="`forge queue list` lists them",
@@ -248,9 +252,10 @@ def limit(
 
 
 def _limit_queue(backend: Backend, name: str, given: dict[str, int | None]) -> None:
+    new = _new(name, _queues(backend))
     backend.admin.change_queue(name, given)
     now = next(row for row in backend.admin.queues() if row.name == name)
-    narration.say(f"queue {name}: {_limits(now)}")
+    narration.say(f"queue {name}: {_limits(now)}{new}")
 
 
 def _limit_owner(backend: Backend, owner: str, given: dict[str, Any]) -> None:
@@ -261,27 +266,33 @@ def _limit_owner(backend: Backend, owner: str, given: dict[str, Any]) -> None:
     backend.admin.limit_owner(owner, settings)
     now = known.model_copy(update=settings.model_dump(exclude_unset=True))
     above = _spent(now.approve_gpu_hours, now.approve_cost)
-    budget = _spent(now.gpu_hours_per_month, now.cost_per_month)
     narration.say(
         f"owner {owner}: {_limits(now)}, weight {now.weight:g}"
         + (f", approval above {above}" if above else "")
-        + (f", {budget} a month, then {now.when_spent}" if budget else "")
+        + _budget(known, now)
+        + _new(owner, [row.owner for row in listed])
     )
 
 
 def _limit_team(backend: Backend, team: str, given: dict[str, Any]) -> None:
-    if not any(row.name == team for row in backend.teams()):
+    before = next((row for row in backend.teams() if row.name == team), None)
+    if before is None:
         raise ClientError(
             f"there is no team {team!r}",
             hint=f"`forge team join {team} OWNER…` makes one",
             code="team_not_found",
         )
     now = backend.admin.change_team(team, TeamChanges(**given))
-    budget = _spent(now.gpu_hours_per_month, now.cost_per_month)
-    narration.say(
-        f"team {team}: {_limits(now)}"
-        + (f", {budget} a month, then {now.when_spent}" if budget else "")
-    )
+    narration.say(f"team {team}: {_limits(now)}{_budget(before, now)}")
+
+
+def _budget(before: OwnerSettings | OwnerLimits | Team, now: OwnerSettings | Team) -> str:
+    """Return the month's budget in words; what follows holds for GPU-hours and cost alike."""
+    if not (budget := _spent(now.gpu_hours_per_month, now.cost_per_month)):
+        return ""
+    had = _spent(before.gpu_hours_per_month, before.cost_per_month)
+    was = f" ({before.when_spent} before)" if had and before.when_spent != now.when_spent else ""
+    return f", {budget} a month, then {now.when_spent}{was}"
 
 
 def _check(
@@ -327,12 +338,16 @@ def _spent(gpu_hours: float | None, cost: float | None) -> str:
     return ", ".join([*hours, *([] if cost is None else [f"a cost of {cost:g}"])])
 
 
-def _known(backend: Backend, queue: str) -> bool:
-    return any(row.name == queue for row in backend.admin.queues())
+def _queues(backend: Backend) -> list[str]:
+    return [row.name for row in backend.admin.queues()]
 
 
-def _of(count: int, most: int | None) -> str:
-    return str(count) if most is None else f"{count} of {most}"
+def _new(name: str, known: Iterable[str]) -> str:
+    """Return a remark on a name that nothing had yet: it may be mistyped."""
+    if name in known:
+        return ""
+    near = get_close_matches(name, known, n=1)
+    return f"; no job has used {name} yet" + (f": did you mean {near[0]}?" if near else "")
 
 
 def _limits(of: QueueInfo | OwnerLimits | OwnerSettings | Team) -> str:

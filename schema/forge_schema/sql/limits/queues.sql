@@ -1,8 +1,10 @@
--- Every queue: its settings, its ready and running jobs, and the GPUs in use.
+-- The queues that the owners of a scope have used, or all (null): their settings, and of these owners
+-- the ready and running jobs, and the GPUs in use.
 WITH waiting AS MATERIALIZED (
     SELECT lane.queue, sum(counted.jobs) AS jobs
     FROM lane
     CROSS JOIN LATERAL (SELECT count(*) AS jobs FROM ready WHERE ready.lane_id = lane.id) AS counted
+    WHERE %(scope)s::text[] IS NULL OR lane.owner = ANY(%(scope)s::text[])
     GROUP BY lane.queue
 ),
 held AS MATERIALIZED (
@@ -11,6 +13,7 @@ held AS MATERIALIZED (
     FROM lease
     JOIN lane ON lane.id = lease.lane_id
     JOIN shape ON shape.id = lane.shape_id
+    WHERE %(scope)s::text[] IS NULL OR lane.owner = ANY(%(scope)s::text[])
     GROUP BY lane.queue
 )
 SELECT
@@ -22,4 +25,8 @@ SELECT
 FROM queue
 LEFT JOIN waiting ON waiting.queue = queue.name
 LEFT JOIN held ON held.queue = queue.name
+WHERE %(scope)s::text[] IS NULL
+    OR EXISTS (
+        SELECT FROM lane WHERE lane.queue = queue.name AND lane.owner = ANY(%(scope)s::text[])
+    )
 ORDER BY queue.name
