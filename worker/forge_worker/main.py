@@ -53,12 +53,28 @@ if TYPE_CHECKING:
 
 # Flags of other agents, and what this one has instead.
 WORDS = {
-    "--name": "did you mean --worker-name?",
-    "--worker-id": "did you mean --worker-name?",
-    "--id": "did you mean --worker-name?",
-    "-v": "did you mean --verbose?",
-    "--server": "did you mean --url?",
-    "--api-key": "a worker has a token: --token-file or FORGE_TOKEN",
+    **dict.fromkeys(
+        ("--name", "--worker-id", "--id", "--hostname", "--node-name"),
+        "did you mean --worker-name?",
+    ),
+    **dict.fromkeys(
+        ("--server", "--server-url", "--api-url", "--endpoint", "--controller", "--address"),
+        "did you mean --url?",
+    ),
+    **dict.fromkeys(
+        ("--api-key", "--api-token", "--key", "--worker-token", "--auth-token", "--secret"),
+        "a worker has a token: --token-file or FORGE_TOKEN",
+    ),
+    **dict.fromkeys(("-v", "--debug", "--log-level"), "did you mean --verbose?"),
+    **dict.fromkeys(
+        ("--concurrency", "-c", "--slots", "--jobs", "--parallel"), "did you mean --max-jobs?"
+    ),
+    **dict.fromkeys(("--gpu-ids", "--devices", "--cuda-devices"), "did you mean --gpus?"),
+    **dict.fromkeys(("--once", "--one-job", "--burst"), "did you mean --ephemeral?"),
+    **dict.fromkeys(
+        ("--queue", "--queues", "-q", "-Q"),
+        "leave it out: a worker takes jobs of all queues that fit it; jobs choose by its --labels",
+    ),
     "--persistent": "leave it out: a worker stays unless --ephemeral is given",
     "--enable-swap": "did you mean --allow-swap?",
     "--reconnect-attempts": "leave it out: it tries until it is stopped; see --reconnect-limit-s",

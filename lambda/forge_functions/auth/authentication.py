@@ -15,6 +15,7 @@ from forge_schema.access.api_keys import UNSAID, Keys, Sessions
 from forge_schema.access.tokens import TokenKind, TokenMalformed
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Word
+from forge_schema.model.reading import LARGEST
 from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller
 from forge_schema.service.local import LocalService
@@ -215,7 +216,19 @@ def job_in_path(
     return shared.service(who).job_id(job_id)
 
 
+def worker_in_path(
+    worker_id: Annotated[Word, Path(description="the worker's id or name")],
+    who: Annotated[Caller, Depends(caller)],
+    shared: Annotated[Services, Depends(services)],
+) -> int:
+    """Return the id of the worker that a path names, as `/api/v1/workers/{worker_id}` finds it."""
+    if worker_id.isascii() and worker_id.isdecimal() and 0 < int(worker_id) <= LARGEST:
+        return int(worker_id)
+    return shared.service(who).worker_of(worker_id).id
+
+
 JobInPath = Annotated[int, Depends(job_in_path)]
+WorkerInPath = Annotated[int, Depends(worker_in_path)]
 AsViewer = Annotated[LocalService, Depends(service_for(Role.VIEWER))]
 AsSubmitter = Annotated[LocalService, Depends(service_for(Role.SUBMITTER))]
 AsAdmin = Annotated[LocalService, Depends(service_for(Role.ADMIN))]

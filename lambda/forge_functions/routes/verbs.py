@@ -21,7 +21,13 @@ from forge_schema.service.verb import Parameter, Verb, declared_in, item_of
 from pydantic import create_model
 from starlette.convertors import StringConvertor, register_url_convertor
 
-from forge_functions.auth.authentication import AsAdmin, AsSubmitter, AsViewer, JobInPath
+from forge_functions.auth.authentication import (
+    AsAdmin,
+    AsSubmitter,
+    AsViewer,
+    JobInPath,
+    WorkerInPath,
+)
 from forge_functions.bodies import Done, Items, RequestBody, next_page
 from forge_functions.errors import problems
 from forge_functions.joining import fingerprint_of, package
@@ -37,6 +43,8 @@ ROOMS: dict[type, Callable[[Service], Any]] = {
     Notifying: lambda service: service.notifications,
     Admin: lambda service: service.admin,
 }
+# What a path names by an id or a name.
+NAMED = {"job_id": JobInPath, "worker_id": WorkerInPath}
 # What workers post to: a GET of these is none of a worker, whatever its name.
 POSTED_TO = ("claim", "disconnect", "enrol", "heartbeat", "join", "next", "register")
 ADMIN, FLEET = "/api/v1/admin", "/api/v1/workers"
@@ -109,7 +117,7 @@ def _arguments(verb: Verb) -> Iterator[Argument]:
     fields: list[Parameter] = []
     for parameter in verb.parameters:
         if parameter.where == "path":
-            kind = JobInPath if parameter.field == "job_id" else Annotated[parameter.kind, Path()]
+            kind = NAMED.get(parameter.name) or Annotated[parameter.kind, Path()]
             yield _argument(parameter.field, kind)
         elif parameter.where == "whole":
             yield _argument("message", parameter.kind)

@@ -58,7 +58,10 @@ def test_a_worker_is_drained_and_let_work_again(api: Api, root: Caller) -> None:
     worker = api.rig.worker()
     path = f"{WORKERS}/{worker.id}/drain"
     assert root.call("POST", path).is_success
-    assert root.call("POST", path, {"undo": True}).is_success
+    # A name says as much as the id.
+    name = root.get(f"/api/v1/workers/{worker.id}")["name"]
+    assert root.call("POST", f"{WORKERS}/{name}/drain", {"undo": True}).is_success
+    problem(root.call("DELETE", f"{WORKERS}/nosuch"), 404, "worker_not_found")
     for undo, command in ((False, "drain"), (True, None)):
         for _ in range(2):
             assert root.post(path, {"undo": undo}) == {}

@@ -103,6 +103,8 @@ def test_a_server_says_all_that_is_wrong_and_shows_no_secret(
         ("forge-worker", [], {"FORGE_STORE_URL": "file:rel"}, 1, "_URL (--store-url): 'file:rel'"),
         ("forge-worker", ["--name", "x"], {}, 2, "did you mean --worker-name?"),
         ("forge-worker", ["--worker-id=x"], {}, 2, "did you mean --worker-name?"),
+        ("forge-worker", ["--server-url=http://x"], {}, 2, "did you mean --url?"),
+        ("forge-worker", ["--queue", "night"], {}, 2, "jobs of all queues"),
         ("forge-worker", ["-v"], {}, 2, "did you mean --verbose?"),
         ("forge-worker", ["--persistent"], {}, 2, "a worker stays unless --ephemeral"),
     ],
