@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from forge_schema.model.reading import REPORTS_ABOUT
 from forge_schema.read.report_definitions import REPORTS, Report
 from tabular import table
 
@@ -28,8 +27,9 @@ def page() -> str:
 
 def _view(name: str, view: Mapping[str, Any]) -> Iterator[str]:
     yield f"## {name}\n"
-    about = " ".join(filter(None, [REPORTS_ABOUT[name], view.get("about")]))
-    yield f"{about} {_bounds(REPORTS[name])}\n"
+    report = REPORTS[name]
+    about = f"{report.about[0].upper()}{report.about[1:]}."
+    yield " ".join(filter(None, [about, view.get("about"), f"{_bounds(report)}\n"]))
     rows = [(_codes(names.split(", ")), meaning) for names, meaning in view["columns"].items()]
     yield table(("column", "meaning"), rows)
     yield view.get("notes", "")

@@ -172,30 +172,3 @@ TIME_COLUMNS = ("at", "since")
 # How far back a report goes that would read the whole history, unless one says it: those that are
 # summed up by day, and groups of all but those that show the current state.
 REPORT_SINCE = "7d"
-REPORTS_OF_DAYS = frozenset(
-    {"cost", "energy", "failures", "gpu_hours", "preemptions", "queue_wait", "sla"}
-    | {"worker_utilisation"}
-)
-REPORTS_NOW = frozenset({"queue_demand", "stuck"})
-# What `forge report list` says of each, and its page.
-REPORTS_ABOUT = {
-    "jobs": "Every job and its state.",
-    "attempt_history": "Every finished attempt, one row per rank.",
-    "claims": "Every claim, including those of running jobs.",
-    "queue_wait": "How long jobs waited to be claimed.",
-    "queue_demand": "The current demand for each shape, for an autoscaler.",
-    "worker_utilisation": "The utilisation of each worker, split at midnight.",
-    "gpu_hours": "How many GPU-hours were used.",
-    "cost": "What jobs cost, in the currency of --price-per-hour.",
-    "energy": "What the GPUs consumed.",
-    "failed_attempts": "Every attempt that failed.",
-    "failures": "How many attempts failed, and where.",
-    "lost_time": "The time lost with attempts that ended through no fault of their jobs.",
-    "preemptions": "How often departing workers gave jobs back.",
-    "sla": "How soon jobs were started, and how many succeeded.",
-    "stuck": "Jobs that make no progress now.",
-    "audit": "Every act: who, what, when.",
-    "benchmark_results": "Every job of a sweep that has ended.",
-    "runs": "Every job with its parameters, metrics and result.",
-    "test_results": "Every test of every attempt.",
-}

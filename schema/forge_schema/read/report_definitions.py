@@ -1,17 +1,31 @@
-"""The reports: how each reporting view can be bounded, grouped and summed."""
+"""The reports: how each reporting view can be bounded, grouped and summed.
+
+`forge report` reads this, so it imports little.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
 
 TEAM, DAY, MONTH = "team", "day", "month"
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class ReportGroup(StrEnum):
+    """What people look for in reports, in the order of the page that lists them."""
+
+    USE = "Cost and use"
+    WAITING = "Waiting"
+    FAILURES = "Failures"
+    JOBS = "Jobs"
+    AUDIT = "Who did what"
+
+
+class Report(NamedTuple):
     """A reporting view.
 
     Attributes:
         about: a one-line description.
+        group: the heading below which people find it.
         time: the column that `since` and `until` bound: a time, or `day`, which counts whole days.
         keys: the columns that rows may be grouped by.
         measures: the columns of a group, each an aggregate of the source's columns.
@@ -23,6 +37,7 @@ class Report:
     """
 
     about: str
+    group: ReportGroup
     keys: tuple[str, ...]
     measures: Mapping[str, str]
     time: str | None = None
@@ -31,6 +46,11 @@ class Report:
     owned: bool = True
     now: bool = False
     order: str | None = None
+
+    @property
+    def summed(self) -> bool:
+        """Whether its rows are sums of days, of which nobody wants all of the past at once."""
+        return self.time == DAY
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -75,6 +95,7 @@ SPENT = ("gpu_seconds", "cpu_seconds", "energy_j", "cost")
 REPORTS: dict[str, Report] = {
     "attempt_history": Report(
         "every finished attempt",
+        ReportGroup.FAILURES,
         ("owner", "queue", "name", "worker", "reason", "day"),
         {"attempts": FIRST_RANKS, **JOBS, **sums("held_s", *SPENT)}
         | {peak: f"max({peak})" for peak in ("peak_memory_mb", "peak_vram_mb")},
@@ -83,6 +104,7 @@ REPORTS: dict[str, Report] = {
     ),
     "audit": Report(
         "who did what and when",
+        ReportGroup.AUDIT,
         ("actor", "action", "worker_id", "day"),
         {"events": ROWS},
         time="at",
@@ -91,14 +113,18 @@ REPORTS: dict[str, Report] = {
     ),
     "benchmark_results": Report(
         "every ended job of a sweep",
+        ReportGroup.JOBS,
         ("sweep", "owner", "name", "state", "reason", "worker", "day"),
         {"jobs": ROWS, **sums("seconds", "last_seconds", "gpu_seconds", "energy_j", "cost")},
         time="submitted_at",
         day=day_of("submitted_at"),
     ),
-    "claims": Report("every claim, and the wait before it", PLACE, WAIT, time="claimed_at"),
+    "claims": Report(
+        "every claim, and the wait before it", ReportGroup.WAITING, PLACE, WAIT, time="claimed_at"
+    ),
     "cost": Report(
         "the cost of jobs, useful and wasted",
+        ReportGroup.USE,
         ("owner", "queue", "job_id", "name", "day"),
         {
             **JOBS,
@@ -110,6 +136,7 @@ REPORTS: dict[str, Report] = {
     ),
     "energy": Report(
         "the energy that GPUs used",
+        ReportGroup.USE,
         ("owner", "queue", "day"),
         {
             **totals("attempts", "unmeasured"),
@@ -120,12 +147,14 @@ REPORTS: dict[str, Report] = {
     ),
     "failed_attempts": Report(
         "every failed attempt, once per GPU",
+        ReportGroup.FAILURES,
         ("reason", "owner", "queue", "name", "worker_id", "worker", "gpu", "exit_code", "day"),
         {"failures": ATTEMPTS, **JOBS, "last_at": "max(finished_at)"},
         time="finished_at",
     ),
     "failures": Report(
         "how many attempts failed, and where",
+        ReportGroup.FAILURES,
         ("reason", "worker_id", "worker", "gpu", "day"),
         {"failures": ATTEMPTS, **JOBS, "last_at": "max(finished_at)"},
         time="day",
@@ -134,6 +163,7 @@ REPORTS: dict[str, Report] = {
     ),
     "gpu_hours": Report(
         "GPU-hours, useful and wasted",
+        ReportGroup.USE,
         ("owner", "queue", "day"),
         {
             **totals("attempts"),
@@ -144,6 +174,7 @@ REPORTS: dict[str, Report] = {
     ),
     "jobs": Report(
         "every job with its state",
+        ReportGroup.JOBS,
         ("owner", "queue", "state", "reason", "name", "worker", "day"),
         {"jobs": ROWS},
         time="submitted_at",
@@ -152,6 +183,7 @@ REPORTS: dict[str, Report] = {
     ),
     "lost_time": Report(
         "the time that each interrupted attempt cost, in seconds",
+        ReportGroup.USE,
         ("owner", "queue", "name", "worker_id", "worker", "reason", "day", "displaced_by"),
         {
             "attempts": FIRST_RANKS,
@@ -161,6 +193,7 @@ REPORTS: dict[str, Report] = {
     ),
     "preemptions": Report(
         "the jobs that workers gave back, and their cost",
+        ReportGroup.USE,
         ("worker_id", "worker", "day"),
         {
             "preemptions": ATTEMPTS,
@@ -174,15 +207,22 @@ REPORTS: dict[str, Report] = {
     ),
     "queue_demand": Report(
         "the current demand for each shape",
+        ReportGroup.WAITING,
         ("shape_id", "accelerator", "gpus", "gpu_model", "vram_mb", "target", "nodes"),
         totals("waiting", "running", "demand", "max_demand"),
         owned=False,
     ),
     "queue_wait": Report(
-        "how long jobs waited to be claimed", PLACE, WAIT, time="day", source="claims"
+        "how long jobs waited to be claimed",
+        ReportGroup.WAITING,
+        PLACE,
+        WAIT,
+        time="day",
+        source="claims",
     ),
     "runs": Report(
         "every job with what it was given, measured and found",
+        ReportGroup.JOBS,
         ("experiment", "sweep", "owner", "name", "state", "reason", "revision", "day"),
         {"jobs": ROWS, **sums("seconds", "gpu_seconds", "cost")},
         time="submitted_at",
@@ -190,6 +230,7 @@ REPORTS: dict[str, Report] = {
     ),
     "sla": Report(
         "how soon jobs started, and how many succeeded",
+        ReportGroup.WAITING,
         ("queue", "owner", "day"),
         {
             **totals("jobs", "waiting", "started_1m", "started_5m", "started_60m"),
@@ -204,6 +245,7 @@ REPORTS: dict[str, Report] = {
     ),
     "stuck": Report(
         "jobs that make no progress, and why",
+        ReportGroup.WAITING,
         ("kind", "owner", "queue", "shape_id", "worker_id", "worker"),
         {**JOBS, "since": "min(since)", "seconds": "max(seconds)"},
         time="since",
@@ -211,6 +253,7 @@ REPORTS: dict[str, Report] = {
     ),
     "test_results": Report(
         "every test of every attempt",
+        ReportGroup.JOBS,
         ("job", "owner", "suite", "name", "verdict", "day"),
         {"tests": ROWS, **JOBS, **sums("seconds")},
         time="created_at",
@@ -218,6 +261,7 @@ REPORTS: dict[str, Report] = {
     ),
     "worker_utilisation": Report(
         "the use of each worker by day",
+        ReportGroup.USE,
         ("worker_id", "worker", "day"),
         {
             **totals("attempts"),

@@ -24,7 +24,7 @@ from forge_schema.model.states import (
     WorkerStatus,
     reason_in_words,
 )
-from forge_schema.read.report_definitions import REPORTS
+from forge_schema.read.report_definitions import REPORTS, ReportGroup
 from forge_schema.trail import SAID
 from jinja2 import nodes
 
@@ -40,7 +40,10 @@ ATTRIBUTES = re.compile(r'[a-z-]+="[^"]*"')
 COUNTED = re.compile(r"\{(count|nodes|limit|used)\}( more)? (?!is|was|has)[a-z]+s\b")
 # The functions that translate, and how many of their arguments are texts.
 SAYS = {"t": 1, "n": 2, "forms": 2}
-ENUMS = (StateWord, Role, Phase, WorkerStatus, WorkerKind, DeliveryState, NotificationKind)
+ENUMS = (
+    *(StateWord, Role, Phase, WorkerStatus, WorkerKind, DeliveryState, NotificationKind),
+    ReportGroup,
+)
 
 
 class Text(HTMLParser):

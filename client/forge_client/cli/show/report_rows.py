@@ -9,7 +9,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from forge_schema.model.quantities import counted, names_text
-from forge_schema.model.reading import REPORT_SINCE, REPORTS_ABOUT, REPORTS_NOW, REPORTS_OF_DAYS
+from forge_schema.model.reading import REPORT_SINCE
+from forge_schema.read.report_definitions import REPORTS
 
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, brief, inline, plain
@@ -46,8 +47,9 @@ class ReportPart(NamedTuple):
 
 def list_names(backend: "Backend", form: ReportFormat) -> None:
     """Print the names of the reports, and what each is about."""
-    names = backend.reports()
-    _show([{"report": it, "about": REPORTS_ABOUT.get(it, "")} for it in names], form)
+    # A newer server may have others.
+    known = [(name, REPORTS.get(name)) for name in backend.reports()]
+    _show([{"report": name, "about": of.about if of else ""} for name, of in known], form)
 
 
 def show_report(backend: "Backend", name: str, part: ReportPart, form: ReportFormat) -> None:
@@ -76,7 +78,8 @@ def _bound(name: str, part: ReportPart) -> str | None:
     if part.since is not None:
         return None if part.since == ALL else part.since
     # Nobody who names its end means the days before now.
-    summed = name in REPORTS_OF_DAYS or (part.by and name not in REPORTS_NOW)
+    report = REPORTS.get(name)
+    summed = report.summed or (part.by and not report.now) if report else part.by
     return REPORT_SINCE if summed and part.until is None else None
 
 

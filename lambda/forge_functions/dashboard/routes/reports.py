@@ -13,7 +13,7 @@ from fastapi import Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Text, Word
 from forge_schema.model.reading import REPORT_SINCE
-from forge_schema.read.report_definitions import REPORTS, Report
+from forge_schema.read.report_definitions import REPORTS, Report, ReportGroup
 from forge_schema.read.reports import report as known
 from forge_schema.tables import names_of, write_csv
 from pydantic import Field
@@ -33,16 +33,6 @@ LINKS = {
     "worker_id": "/workers/",
     **{key: f"/jobs?q={key}:" for key in ("owner", "queue", "team", "sweep", "experiment")},
 }
-# What people look for, and the reports of it.
-GROUPS = {
-    "Cost and use": (
-        "cost", "gpu_hours", "energy", "worker_utilisation", "lost_time", "preemptions",
-    ),
-    "Waiting": ("queue_wait", "sla", "queue_demand", "stuck", "claims"),
-    "Failures": ("failures", "failed_attempts", "attempt_history"),
-    "Jobs": ("jobs", "runs", "benchmark_results", "test_results"),
-    "Who did what": ("audit",),
-}  # fmt: skip
 # A group's measure that may be added up, unlike a share or a number of different jobs.
 SUM = re.compile(r"(sum\(\w+\)(::bigint)?|count\(\*\))$")
 Since = Annotated[Text | None, Field(max_length=40), Query()]
@@ -136,8 +126,8 @@ def reports(request: Request, who: SeesPages, shared: Shared) -> Response:
     """List the reports that a visitor may read."""
     readable = shared.service(who).reports()
     groups = {
-        title: {name: REPORTS[name] for name in names if name in readable}
-        for title, names in GROUPS.items()
+        group.value: {name: REPORTS[name] for name in readable if REPORTS[name].group is group}
+        for group in ReportGroup
     }
     return page(request, who, "reports.html", groups=groups)
 
