@@ -436,7 +436,8 @@ def offered() -> set[tuple[str, str]]:
 
 
 def test_the_table_has_every_path_and_no_other() -> None:
-    assert offered() | {("get", "/openapi.json")} == set(TABLE)
+    wanted = "give each path a row in TABLE: who may do it, and a request"
+    assert offered() | {("get", "/openapi.json")} == set(TABLE), wanted
     assert all(set(expected) == set(KINDS) for expected, _ in TABLE.values())
 
 

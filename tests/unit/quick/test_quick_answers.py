@@ -41,13 +41,13 @@ PS = commands()["commands"]["ps"]["parameters"]
 
 
 def test_the_table_of_commands_is_that_of_the_whole_command() -> None:
-    assert PLACE.read_text(encoding="utf-8") == text(), "run support.client.command_table"
+    wanted = "run PYTHONPATH=tests .venv/bin/python -m support.client.command_table"
+    assert PLACE.read_text(encoding="utf-8") == text(), wanted
 
 
 def test_what_is_asked_plainly_is_what_the_verbs_declare() -> None:
-    assert plain_table.PLACE.read_text(encoding="utf-8") == plain_table.text(), (
-        "run support.client.plain_table"
-    )
+    wanted = "run PYTHONPATH=tests .venv/bin/python -m support.client.plain_table"
+    assert plain_table.PLACE.read_text(encoding="utf-8") == plain_table.text(), wanted
 
 
 @pytest.mark.parametrize("columns", ["72", "80", "100", "133", "400"])

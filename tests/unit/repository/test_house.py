@@ -101,7 +101,8 @@ def test_the_page_how_forge_works_names_every_room() -> None:
         # A room that is gone may leave what Python compiled.
         if {path.name for path in room.iterdir()} - {"__pycache__"}
     ]
-    assert [room for room in rooms if f"]({room})" not in page] == []
+    unnamed = [room for room in rooms if f"]({room})" not in page]
+    assert unnamed == [], "link these in docs/architecture.md"
 
 
 def test_no_folder_holds_more_than_fifteen_modules() -> None:
@@ -112,7 +113,8 @@ def test_no_folder_holds_more_than_fifteen_modules() -> None:
     rooms = {path.parent for path in modules if path.parent.name != "versions"}
     counts = {str(room.relative_to(ROOT)): sum(m.parent == room for m in modules) for room in rooms}
     assert counts
-    assert {room: count for room, count in counts.items() if count > MOST_MODULES} == {}
+    wanted = "merge modules that are read together, or make a room of some"
+    assert {room: count for room, count in counts.items() if count > MOST_MODULES} == {}, wanted
 
 
 def test_a_verb_is_named_in_five_files() -> None:

@@ -22,7 +22,7 @@ FORM = "lambda/forge_functions/dashboard/job_form.py"
 NAMES = {name for key in KEYS.values() for name in (key.name, key.field)}
 # Some code is about a few fields that belong together; more than these are a list of all.
 MOST = 12
-SUBMITS = ("submit", "test", "benchmark", "run-handler", "rerun")
+SUBMITS = ("submit", "test", "benchmark", "run-handler", "rerun", "sweep run", "schedule add")
 
 
 def _modules(*folders: str) -> Iterator[tuple[str, str]]:
@@ -68,5 +68,9 @@ def _is_text(value: object) -> bool:
 
 @pytest.mark.parametrize("name", SUBMITS)
 def test_every_command_that_submits_has_the_options_of_a_job(name: str) -> None:
-    options = {option for param in _loaded(name).params for option in param.opts}
+    first, *rest = name.split()
+    command = _loaded(first)
+    for word in rest:
+        command = command.commands[word]
+    options = {option for param in command.params for option in param.opts}
     assert options >= {"--gpu", "--gpus", "--nodes", "--stall-idle-gpu", "--preempt-signal"}

@@ -6,4 +6,5 @@ from support.client.async_stub import STUB, stub
 
 
 def test_the_generated_types_of_the_async_client_are_current() -> None:
-    assert STUB.read_text(encoding="utf-8") == stub(), "run support.client.async_stub"
+    wanted = "run PYTHONPATH=tests .venv/bin/python -m support.client.async_stub"
+    assert STUB.read_text(encoding="utf-8") == stub(), wanted

@@ -19,7 +19,8 @@ ROW = re.compile(r"^\| (`forge .*?) \| (.*) \|$", re.MULTILINE)
 
 def test_every_command_has_its_counterpart_on_the_page() -> None:
     commands = [name for row in ROW.findall(PAGE.read_text()) for name in _commands(row[0])]
-    assert sorted(commands) == sorted(PLACES.keys() - OF_A_MACHINE)
+    wanted = "give each command a row in the table of docs/python.md"
+    assert sorted(commands) == sorted(PLACES.keys() - OF_A_MACHINE), wanted
 
 
 def _commands(cell: str) -> list[str]:

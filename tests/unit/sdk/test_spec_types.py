@@ -83,7 +83,7 @@ def test_the_typed_fields_are_those_of_the_model() -> None:
         del fields[table]
         fields |= _hints(model)
     hints = _hints(JobWithCommand)
-    assert hints.keys() == fields.keys()
+    assert hints.keys() == fields.keys(), f"{hints.keys() ^ fields.keys()} in {typed.__file__}"
     command = hints.pop("command")
     assert {str, type(None)} < set(get_args(command))
     odd = {
@@ -96,7 +96,8 @@ def test_the_typed_fields_are_those_of_the_model() -> None:
 
 def test_the_typed_changes_are_those_that_a_waiting_job_takes() -> None:
     changeable = {key.name for key in KEYS.values() if key.changes and key.name not in TABLES}
-    assert changeable == typed.ChangedSpec.__annotations__.keys()
+    wanted = "ChangedSpec has the fields whose Option has changes=True, and no other"
+    assert changeable == typed.ChangedSpec.__annotations__.keys(), wanted
 
 
 def test_a_field_of_the_model_takes_every_type_that_is_written() -> None:
