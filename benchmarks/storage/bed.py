@@ -11,8 +11,8 @@ from uuid import uuid4
 
 import psutil
 from forge_client.direct.backend import DirectBackend
+from forge_client.http import Server
 from forge_client.http.backend import HttpBackend
-from forge_client.http.server import Server
 from forge_client.settings import QueueConnection
 from forge_client.up.postgres import Postgres
 from forge_schema.access.api_keys import Keys

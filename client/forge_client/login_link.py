@@ -10,7 +10,7 @@ from forge_client import running
 from forge_client.backend import Backend
 from forge_client.connection import connect
 from forge_client.errors import ClientError
-from forge_client.http.server import Server
+from forge_client.http import Server
 from forge_client.http.transport import Transport
 from forge_client.settings import Settings
 

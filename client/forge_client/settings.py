@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from forge_client.errors import ClientError
-from forge_client.http.server import Server, checked_key, checked_url, read_key
+from forge_client.http import Server, checked_key, checked_url, read_key
 from forge_client.plain.place import login_name
 
 PLACES = ("url", "database_url")

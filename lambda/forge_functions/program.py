@@ -54,7 +54,7 @@ def main() -> None:
     """Serve until a signal, or make this machine a server: `forge-server init`."""
     if sys.argv[1:2] == ["init"]:
         hide()
-        import_module("forge_functions.init.init").main(sys.argv[2:])
+        import_module("forge_functions.init").main(sys.argv[2:])
     else:
         run(_serving)
 

@@ -11,7 +11,7 @@ from forge_schema.model.notifications import NotificationRequest
 from forge_schema.notifications.rules import Notifications
 from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.limits import Limits
-from forge_schema.schedules.schedules import Schedules
+from forge_schema.schedules import Schedules
 from support.waiting import eventually
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from forge_schema.model.stored import (
 
 from forge_client.backend import Backend
 from forge_client.errors import as_client_error
+from forge_client.http import Server
 from forge_client.http.remote import ServerVerbs
-from forge_client.http.server import Server
 from forge_client.http.transport import Transport, retried
 from forge_client.plain.backend import BUNDLES, with_keys
 from forge_client.plain.place import SLOWEST_S

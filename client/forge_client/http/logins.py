@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 from forge_client import default_paths
 from forge_client.errors import ClientError
-from forge_client.http.server import read_key
+from forge_client.http import read_key
 
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 

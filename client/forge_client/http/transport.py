@@ -15,8 +15,8 @@ from forge_schema.made_once import made_once
 from pydantic import BaseModel, ValidationError
 
 from forge_client.errors import ClientError, as_client_error
+from forge_client.http import Server, open_signing
 from forge_client.http.errors import Retryable, logged_out, loss, not_forge, refusal
-from forge_client.http.server import Server, open_signing
 
 if TYPE_CHECKING:
     from forge_schema.signing import Signing

@@ -1,1 +1,229 @@
-"""Schedules: jobs that are submitted again and again, at the times of a cron expression."""
+"""An owner's schedules, by name, and the submission of those that are due."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import structlog
+from psycopg.types.json import Jsonb
+from pydantic import ValidationError
+
+from forge_schema.database.pool import Database, DatabaseUnreachable, Row
+from forge_schema.ending import storable
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.job import Firing, IdempotencyConflict, Schedule
+from forge_schema.model.spec import JobSpec
+from forge_schema.queue.submission import LaneIds, Submission
+from forge_schema.schedules.times import INSTANT, Cron
+
+SHOWN = 3
+
+log = structlog.get_logger(__name__)
+
+
+class NoSuchSchedule(ForgeError):
+    """The owner has no schedule with this name."""
+
+    code = "schedule_not_found"
+
+
+class Schedules:
+    """The schedules of one owner.
+
+    Args:
+        database: an open database.
+        owner: whose schedules they are.
+        actor: the acting party, for the audit trail.
+    """
+
+    def __init__(self, database: Database, *, owner: str, actor: str) -> None:
+        self._database = database
+        self._owner = owner
+        self._actor = actor
+
+    def keep(
+        self, name: str, cron: str, spec: Mapping[str, Any], *, timezone: str, overlap: bool
+    ) -> Schedule:
+        """Store a job under a name, replacing any schedule before, and return the schedule.
+
+        Raises:
+            CronInvalid: the expression is wrong or never falls due.
+            TimezoneUnknown: there is no such time zone.
+        """
+        self._database.rows(
+            "put_schedule",
+            again=True,
+            owner=self._owner,
+            name=name,
+            cron=cron,
+            timezone=timezone,
+            spec=Jsonb(dict(spec)),
+            overlap=overlap,
+            next_at=first_time(self._database, cron, timezone),
+            actor=self._actor,
+        )
+        return self.get(name)
+
+    def get(self, name: str) -> Schedule:
+        """Return a schedule.
+
+        Raises:
+            NoSuchSchedule: there is none with this name.
+        """
+        return _schedule(self._row(name))
+
+    def pause(self, name: str, *, paused: bool) -> None:
+        """Pause a schedule, or resume it. Times that passed while it was paused are left out.
+
+        Raises:
+            NoSuchSchedule: there is none with this name.
+            CronInvalid: it was paused because it has no more times.
+        """
+        row = self._row(name)
+        self._database.rows(
+            "pause_schedule",
+            again=True,
+            owner=self._owner,
+            name=name,
+            paused=paused,
+            next_at=None if paused else Cron(row["cron"], row["timezone"]).after(row["now"]),
+            actor=self._actor,
+        )
+
+    def remove(self, name: str) -> None:
+        """Remove a schedule. The jobs that it has submitted stay.
+
+        Raises:
+            NoSuchSchedule: there is none with this name.
+        """
+        removed = self._database.row(
+            "delete_schedule", owner=self._owner, name=name, actor=self._actor
+        )
+        if removed is None:
+            raise self._unknown(name)
+
+    def _row(self, name: str) -> Row:
+        row = self._database.row("schedules", again=True, scope=[self._owner], name=name)
+        if row is None:
+            raise self._unknown(name)
+        return row
+
+    def _unknown(self, name: str) -> NoSuchSchedule:
+        return NoSuchSchedule(
+            f"{self._owner} has no schedule {name!r}", hint="`forge schedule list` lists them"
+        )
+
+
+def first_time(database: Database, cron: str, timezone: str) -> datetime:
+    """Return the next time of a cron expression.
+
+    Raises:
+        CronInvalid: the expression is wrong or never falls due.
+        TimezoneUnknown: there is no such time zone.
+    """
+    times = Cron(cron, timezone)
+    clock = database.row("clock", again=True)
+    assert clock is not None  # noqa: S101 - the statement selects one row always
+    return times.after(clock["now"])
+
+
+def listed(database: Database, scope: list[str] | None) -> list[Schedule]:
+    """Return the schedules of some owners or of all, by name."""
+    rows = database.rows("schedules", again=True, scope=scope, name=None)
+    return [_schedule(row) for row in rows]
+
+
+def _schedule(row: Row) -> Schedule:
+    return Schedule.model_validate({**row, "next_times": _next_times(row)})
+
+
+def _next_times(row: Row) -> list[datetime]:
+    try:
+        times = Cron(row["cron"], row["timezone"])
+    except ForgeError:
+        return []  # this machine does not know the time zone; `error` says so
+    if row["paused"] or row["next_at"] > row["now"]:
+        return times.following(row["now"], SHOWN)
+    # A time that is due stays the next one until a sweeper has handled it.
+    due = times.following(row["next_at"] - INSTANT, 1)
+    return due + times.following(row["now"], SHOWN - 1)
+
+
+class DueSchedules:
+    """Fires schedules.
+
+    A schedule's time is in its job's idempotency key, and only the sweeper that finds the schedule
+    still at this time moves it on. So nothing is locked meanwhile: whoever dies in between, or
+    loses an answer, is repeated without a second job.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lane_ids: LaneIds = {}
+
+    def fire(self, count: int) -> int:
+        """Fire up to `count` due schedules; return how many were due.
+
+        Times that passed without a sweeper are one: the first of them. One schedule's failure is
+        stored with it and stops no other.
+        """
+        rows = self._database.rows("due_schedules", again=True, count=count)
+        for row in rows:
+            self._fire(row)
+        return len(rows)
+
+    def _fire(self, row: Row) -> None:
+        job_id, error = self._tried(row)
+        next_at, end = _next(row)
+        if error := error or end:
+            log.warning("schedule_not_fired", schedule=row["name"], owner=row["owner"], error=error)
+        self._database.rows(
+            "move_schedule",
+            again=True,
+            schedule_id=row["id"],
+            due_at=row["next_at"],
+            next_at=next_at,
+            job_id=job_id,
+            error=storable(error),
+        )
+
+    def _tried(self, row: Row) -> tuple[int | None, str | None]:
+        """Return the job for a due time, or why there is none."""
+        if row["withheld"] is not None:
+            hint = "`forge schedule pause` and `resume` by somebody who may submit take it over"
+            return None, f"skipped: {row['withheld']}; {hint}"
+        if row["unfinished"] is not None:
+            return None, f"skipped: job {row['unfinished']} had not ended (--no-overlap)"
+        try:
+            return self._submitted(row), None
+        except DatabaseUnreachable:
+            raise
+        except ValidationError as error:
+            fault = error.errors()[0]
+            return None, f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+        except ForgeError as error:
+            return None, f"{error.message}; {error.hint}" if error.hint else error.message
+        except Exception as error:  # noqa: BLE001 - other schedules must not depend on it
+            return None, f"{type(error).__name__}: {error}"
+
+    def _submitted(self, row: Row) -> int:
+        key = Firing(schedule=row["name"], due_at=row["next_at"]).key(row["id"])
+        job = JobSpec.model_validate({**row["spec"], "owner": row["owner"], "idempotency_key": key})
+        queue = Submission(self._database, f"schedule:{row['name']}", self._lane_ids)
+        try:
+            return queue.submit([job], any_owner=False)[0]
+        except IdempotencyConflict:
+            # Submitted before, and then the schedule got another job.
+            rows = self._database.rows(
+                "submitted_before", again=True, owners=[job.owner], keys=[key]
+            )
+            return int(rows[0]["id"])
+
+
+def _next(row: Row) -> tuple[datetime | None, str | None]:
+    try:
+        return Cron(row["cron"], row["timezone"]).after(row["now"]), None
+    except ForgeError as error:
+        return None, f"paused: {error.message}"
+    except Exception as error:  # noqa: BLE001 - other schedules must not depend on it
+        return None, f"paused: {type(error).__name__}: {error}"

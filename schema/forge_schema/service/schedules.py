@@ -15,7 +15,7 @@ from forge_schema.service.verb import SUBMITTER, Sent, verb
 
 if TYPE_CHECKING:
     from forge_schema.model.spec import JobSpec
-    from forge_schema.schedules.schedules import Schedules
+    from forge_schema.schedules import Schedules
     from forge_schema.service.job_requests import ScheduledJob
 
 # It is part of its jobs' idempotency keys.
@@ -47,7 +47,7 @@ class Scheduling(Submitting):
     @verb("GET", "/queue/schedules", tag="schedules")
     def schedules(self, *, owner: Owner = None) -> list[Schedule]:
         """Return the schedules of an owner, or all that the caller may see, by name."""
-        from forge_schema.schedules.schedules import listed
+        from forge_schema.schedules import listed
 
         whose = None if owner is None else self._whose(owner, reading=True)
         return listed(self._database, self.caller.within(whose))
@@ -60,7 +60,7 @@ class Scheduling(Submitting):
     @verb("POST", "/queue/check-schedule", SUBMITTER, tag="schedules", names_fields=True)
     def check_schedule(self, name: ScheduleName, cron: Cron, *, timezone: Timezone = "UTC") -> None:
         """Refuse a name and times that no schedule can have. Nothing is stored."""
-        from forge_schema.schedules.schedules import first_time
+        from forge_schema.schedules import first_time
 
         checked(Naming, {"name": name, "cron": cron, "timezone": timezone}, ())
         first_time(self._database, cron, timezone)
@@ -128,7 +128,7 @@ class Scheduling(Submitting):
         return job
 
     def _schedules(self, owner: str | None, *, reading: bool = False) -> Schedules:
-        from forge_schema.schedules.schedules import Schedules
+        from forge_schema.schedules import Schedules
 
         whose = self._whose(owner, reading=reading)
         return Schedules(self._database, owner=whose, actor=self.caller.actor)

@@ -241,7 +241,7 @@ class Service(LogPlaces, ActsOnJobs, Scheduling):
 
         With so many workers, the nearest first.
         """
-        from forge_schema.explain.explain import explain
+        from forge_schema.explain import explain
 
         self._visible(job_id)
         return explain(self._database, job_id, workers=workers)

@@ -17,7 +17,7 @@ from forge_schema.notifications.messages import Noticing
 from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.reservation import PATIENCE_S
-from forge_schema.schedules.schedules import DueSchedules
+from forge_schema.schedules import DueSchedules
 from forge_schema.sweeper.retention import Ageing, Ages
 
 # Errors caused by the row itself, which a retry would only repeat.

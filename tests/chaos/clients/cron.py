@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from chaos.clients.job_mix import LAST, MARK, SMALL
 from chaos.dice import dice_of
-from forge_schema.schedules.schedules import Schedules, listed
+from forge_schema.schedules import Schedules, listed
 
 if TYPE_CHECKING:
     from chaos.evidence.history import History

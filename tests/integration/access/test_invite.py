@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_client.cli.admin.login import accept
 from forge_client.errors import ClientError
-from forge_client.http.server import Server
+from forge_client.http import Server
 from forge_client.http.transport import Transport
 from forge_schema.model.states import Role
 from support.client.command import command

@@ -10,12 +10,14 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import Client
-from forge_functions.init import answers, init, service
+from forge_functions import init
+from forge_functions.init import answers, service
 from support.client.command import command
 from support.ports import free_port
 from support.waiting import eventually
@@ -130,6 +132,10 @@ def test_lines_for_people_and_machines_vouch_for_its_authority(
         assert (pasted.returncode, told in pasted.stderr) == (1, True), pasted.stderr
 
 
+def _ended(pid: Path, program: str) -> bool:
+    return service.running(pid, program) is None
+
+
 def test_a_server_that_died_is_started_again(
     folder: Path, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,7 +145,7 @@ def test_a_server_that_died_is_started_again(
     for program in service.PROGRAMS:
         pid = folder / "state" / f"{program}.pid"
         os.kill(int(pid.read_text()), signal.SIGKILL)
-        eventually(lambda pid=pid, program=program: service.running(pid, program) is None)
+        eventually(partial(_ended, pid, program))
     # Next to another sweeper, which has the port that this one is to have.
     settings = (folder / "sweeper.env").read_text()
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -15,7 +15,7 @@ from forge_schema.model.states import Role
 from forge_schema.model.worker import NoSuchWorker
 from forge_schema.queue.queue import NotRetryable
 from forge_schema.read.runs import SweepUnknown
-from forge_schema.schedules.schedules import NoSuchSchedule
+from forge_schema.schedules import NoSuchSchedule
 from forge_schema.service.admin import invite
 from forge_schema.service.caller import Caller, Forbidden
 from forge_schema.service.local import LocalService

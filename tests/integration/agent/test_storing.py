@@ -10,7 +10,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model.explanation import Chance
 from forge_schema.model.spec import Resources
 from support.store.storage import CREDENTIALS, moto_server, new_bucket, proxy, use_credentials

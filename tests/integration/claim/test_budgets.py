@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model.admin import OwnerSettings, TeamChanges
 from forge_schema.model.lease import Usage
 from forge_schema.model.states import Reason, State

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_schema.database.migrate import upgrade
 from forge_schema.database.pool import run
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model.admin import OwnerSettings, TeamChanges
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model.explanation import Chance
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lanes import Lanes

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import Client, ClientError
-from forge_client.http import transport
+from forge_client.http import Server, transport
 from forge_client.http.backend import HttpBackend
-from forge_client.http.server import Server
 from forge_client.project.bundle import pack
 from forge_schema.access.api_keys import Keys
 from forge_schema.model.states import Reason, Role

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import ClientError
+from forge_client.http import Server
 from forge_client.http.backend import HttpBackend
-from forge_client.http.server import Server
 from forge_client.project.bundle import pack
 from support.client.reaching import key
 from support.http.server import served, server_settings

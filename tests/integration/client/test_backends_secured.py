@@ -10,9 +10,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from forge_client import ClientError
 from forge_client.cli.options.values import read_public_key
-from forge_client.http import transport
+from forge_client.http import Server, transport
 from forge_client.http.backend import HttpBackend
-from forge_client.http.server import Server
 from forge_client.project.bundle import pack
 from forge_schema.access.api_keys import Keys
 from forge_schema.database.pool import Database

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_client import ClientError
 from forge_client.direct.backend import DirectBackend
+from forge_client.http import Server
 from forge_client.http.backend import HttpBackend
-from forge_client.http.server import Server
 from forge_client.project.bundle import pack
 from forge_client.project.forge_toml import Project
 from forge_client.project.image_tar import ImageTarUnfit, read

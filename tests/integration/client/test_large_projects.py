@@ -13,8 +13,8 @@ import httpx
 import pytest
 from forge_client import ClientError
 from forge_client.direct.backend import DirectBackend
+from forge_client.http import Server
 from forge_client.http.backend import HttpBackend
-from forge_client.http.server import Server
 from forge_client.project import listing, segments, submission
 from forge_client.project.bundle import scan
 from forge_client.project.listing import SETTLED_NS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forge_client.results.endings import attempt_ending, decisive, ending
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.job_filter import parse
 from forge_schema.model.job import Attempt, JobDetail
 from forge_schema.model.states import Phase, Reason

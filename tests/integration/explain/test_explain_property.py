@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model.explanation import Chance
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

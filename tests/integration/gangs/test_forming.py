@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Command, Reason, State
 from forge_schema.model.worker import Gpu

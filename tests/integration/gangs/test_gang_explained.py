@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_functions.dashboard import words
 from forge_functions.dashboard.explained import in_words
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model.explanation import Chance, Outlook
 from forge_schema.model.states import Command, Phase, Reason
 from forge_schema.model.worker import Gpu

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.ending import KEPT
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model.job import JobStatus
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Phase, Reason, State

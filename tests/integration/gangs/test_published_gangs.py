@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model.explanation import Chance, Outlook
 from forge_schema.model.spec import GANG_NETWORK
 from forge_schema.model.states import Launcher, State

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 from forge_client.cli.admin.worker import left_out
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model.explanation import Chance
 from forge_schema.model.states import Reason, State, WorkerStatus
 from forge_schema.model.worker import WorkerInfo

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client.findings import all_tests
+from forge_client.http import Server
 from forge_client.http.backend import HttpBackend
-from forge_client.http.server import Server
 from forge_schema.model.states import Role
 from forge_schema.read.report_definitions import REPORTS
 from forge_schema.service import caller

@@ -13,8 +13,8 @@ from forge_client.cli.show.waiting import exit_code
 from forge_client.direct.backend import DirectBackend
 from forge_client.downloads import download_all
 from forge_client.errors import ExitCode
+from forge_client.http import Server
 from forge_client.http.backend import HttpBackend
-from forge_client.http.server import Server
 from forge_client.plain.unpacking import OF_ONE_FILE
 from forge_client.sdk.functions import FunctionJob
 from forge_client.sdk.job import Job

@@ -13,8 +13,8 @@ import pytest
 from forge_client import ClientError
 from forge_client.direct.backend import DirectBackend
 from forge_client.downloads import download_all
+from forge_client.http import Server
 from forge_client.http.backend import HttpBackend
-from forge_client.http.server import Server
 from forge_client.settings import QueueConnection
 from forge_schema.http_client import tls_context
 from forge_schema.model.attempt_records import ArtifactRecord, StoredArtifacts

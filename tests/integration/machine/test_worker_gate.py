@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model.explanation import Chance
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 from forge_functions.objects import may_get
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model.job import JobUnknown
 from forge_schema.model.lease import Fence
 from forge_schema.queue.attempt_records import OwnLease

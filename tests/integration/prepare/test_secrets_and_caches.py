@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model.admin import TeamChanges
 from forge_schema.queue.limits import Limits
 from forge_worker.prepare.cache import CacheProvision, LruFolders, owner_key

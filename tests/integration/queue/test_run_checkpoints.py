@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model.attempt_records import ALL, CheckpointRecord
 from forge_schema.model.spec import CheckpointSource
 from forge_schema.model.states import Reason

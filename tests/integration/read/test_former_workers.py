@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.access.worker_tokens import WorkerTokens
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.job_filter import parse
 from forge_schema.model.states import Reason, WorkerKind
 from forge_schema.model.worker import NoSuchWorker

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from forge_schema.database.pool import Database, run
 from forge_schema.database.statements import statements
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.job_filter import Filter, parse
 from forge_schema.model.job import JobUnknown
 from forge_schema.model.results import GroupedBy
@@ -29,7 +29,7 @@ from forge_schema.read.report_definitions import REPORTS
 from forge_schema.read.reports import Reports
 from forge_schema.read.runs import Benchmarks, Sorted, experiments, groups, runs
 from forge_schema.read.series import SPANS, SeriesReader, use_over_time
-from forge_schema.schedules.schedules import listed
+from forge_schema.schedules import listed
 from support.database.plans import HISTORY, assert_bounded, watched
 from support.past.plan_world import World, world
 

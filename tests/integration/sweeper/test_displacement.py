@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model.admin import QueueSettings
 from forge_schema.model.attempt_records import CheckpointRecord
 from forge_schema.model.lease import End

@@ -11,7 +11,7 @@ from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.job import Firing
 from forge_schema.model.states import Role
 from forge_schema.queue.queue import Queue
-from forge_schema.schedules.schedules import Schedules
+from forge_schema.schedules import Schedules
 from forge_schema.schedules.times import CronInvalid
 from forge_schema.service.caller import Caller
 from forge_schema.service.service import Service

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model.admin import OwnerSettings, TeamChanges
 from forge_schema.model.attempt_records import CheckpointRecord
 from forge_schema.model.lease import End

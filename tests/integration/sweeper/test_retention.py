@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model import attempt_records as made
 from forge_schema.model.job import JobUnknown
 from forge_schema.model.spec import CheckpointSource

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model.states import Reason
 from forge_schema.sweeper.tick import Tick
 from support.at_once import at_once

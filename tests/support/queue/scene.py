@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from forge_schema.database.pool import Connection
-from forge_schema.explain.explain import explain
+from forge_schema.explain import explain
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, WorkerStatus
 from forge_schema.model.worker import Capacity, Gpu, Machine

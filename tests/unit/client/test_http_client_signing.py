@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from fastapi import Request
 from forge_client.cli.options.values import read_public_key
 from forge_client.errors import ClientError
-from forge_client.http.server import open_signing
+from forge_client.http import open_signing
 from forge_functions.auth import signature as servers
 from forge_schema.signing import target_of
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from forge_functions.dashboard.events_in_words import told
+from forge_functions.dashboard.routes.events import told
 from forge_schema.read.audit import ACTIONS
 from forge_schema.trail import SAID
 

@@ -26,8 +26,7 @@ from forge_schema.service.verb import API
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import narration
 from forge_client.errors import ClientError, ExitCode, as_client_error
-from forge_client.http import logins
-from forge_client.http.server import Server
+from forge_client.http import Server, logins
 from forge_client.http.transport import Transport
 from forge_client.login_link import login_link
 

@@ -18,9 +18,9 @@ from forge_schema.model.stored import Checkpoint
 from forge_schema.read.audit import names_of
 from forge_schema.read.jobs import EVENTS_SHOWN, RUNS_SHOWN, Jobs, JobStory
 
-from forge_functions.dashboard.events_in_words import Told, told
 from forge_functions.dashboard.explained import in_words
 from forge_functions.dashboard.page import after, page
+from forge_functions.dashboard.routes.events import Told, told
 from forge_functions.dashboard.routes.jobs import address, telling
 from forge_functions.dashboard.session import (
     PageJob,

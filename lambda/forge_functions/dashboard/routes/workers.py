@@ -13,9 +13,9 @@ from forge_schema.read.audit import names_of
 from forge_schema.read.fleet import Fleet
 from forge_schema.read.series import Span, use_over_time
 
-from forge_functions.dashboard.events_in_words import Told, told
 from forge_functions.dashboard.history import History
 from forge_functions.dashboard.page import after, page
+from forge_functions.dashboard.routes.events import Told, told
 from forge_functions.dashboard.routes.new_worker import EXPIRIES, Expiry, token_page
 from forge_functions.dashboard.session import RulesByPage, SeesPages
 from forge_functions.lazy_routes import LazyRouter
