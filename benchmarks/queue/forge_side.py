@@ -3,6 +3,7 @@
 from queue import SimpleQueue
 from threading import Event
 from time import perf_counter
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import psycopg
@@ -14,9 +15,11 @@ from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import LEASE_TTL, Queue
 from forge_worker.queue.gateway import SqlGateway
-from forge_worker.queue.hints import Listener
 from passing import passed
 from workload import LIMIT, SETTLE_S, URGENT, of_owners
+
+if TYPE_CHECKING:
+    from forge_worker.queue.hints import Listener
 
 FREE = Capacity(cpus=1000, memory_mb=1 << 24, disk_mb=1 << 28)
 
@@ -35,11 +38,11 @@ class ForgeSide:
         self._held: list[Grant] = []
         self._claimed: SimpleQueue[tuple[float, Grant]] = SimpleQueue()
         self._idle = Event()
-        self._listening = False
-        self._listener = Listener(url, work=self._work, asked=lambda _: None)
+        self._listener: Listener | None = None
 
     def close(self) -> None:
-        self._listener.end()
+        if self._listener is not None:
+            self._listener.end()
         with psycopg.connect(self.url, autocommit=True) as connection:
             # It looks whether it is to end when a hint comes.
             connection.execute("NOTIFY forge")
@@ -80,8 +83,11 @@ class ForgeSide:
 
         The job is urgent, so that it is the next one however many wait.
         """
-        if not self._listening:
-            self._listening = True
+        if self._listener is None:
+            # Not above: the other side of a comparison may have it in another module.
+            from forge_worker.queue.hints import Listener  # noqa: PLC0415
+
+            self._listener = Listener(self.url, work=self._work, asked=lambda _: None)
             self._listener.start()
         return [self._dispatched() for _ in range(jobs)]
 
