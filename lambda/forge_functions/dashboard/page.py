@@ -44,6 +44,10 @@ MARKS = {
     "succeeded": Mark("\u2713", "good"),
     "failed": Mark("\u2715", "bad"),
     "cancelled": Mark("\u2298", "quiet"),
+    # verdicts of a test
+    "passed": Mark("\u2713", "good"),
+    "error": Mark("\u2715", "bad"),
+    "skipped": Mark("\u2013", "quiet"),
     # states of a worker
     "connecting": Mark("\u2026", "wait"),
     "idle": Mark("\u25cb", "good"),

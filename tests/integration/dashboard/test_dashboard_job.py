@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from forge_functions.dashboard import log_pieces
 from forge_schema import zstd
+from forge_schema.model import attempt_records
 from forge_schema.model.attempt_records import (
     ArtifactRecord,
     CheckpointRecord,
@@ -20,7 +21,7 @@ from forge_schema.model.attempt_records import (
     MetricRecord,
 )
 from forge_schema.model.lease import Usage
-from forge_schema.model.states import Phase, Reason, Role, State
+from forge_schema.model.states import Phase, Reason, Role, State, Verdict
 from forge_schema.read import jobs
 from forge_schema.storage.keys import AttemptKeys
 from support.gangs.runs import ended, formed, gang, running, stop
@@ -229,7 +230,9 @@ def test_a_job_is_told_from_its_wait_to_its_files(api: Api, ann: Guest) -> None:
     assert ann.http.get(f"/jobs/{cpu}/artifact?path=other").status_code == 404
 
 
-def test_the_result_of_a_job_is_shown_with_the_values_in_its_values(api: Api, ann: Guest) -> None:
+def test_the_result_and_the_tests_of_a_job_are_shown_with_all_their_values(
+    api: Api, ann: Guest
+) -> None:
     job = api.rig.submit(owner="ann")
     grant = api.rig.worker().claim_one()
     found = {
@@ -240,6 +243,9 @@ def test_the_result_of_a_job_is_shown_with_the_values_in_its_values(api: Api, an
         "grid": [[1, 2], [3]],
     }
     api.rig.records.add_result(grant.fence, found)
+    tests = [attempt_records.Tested(0, "suite", "test_good", Verdict.PASSED, 0.5)]
+    tests.append(attempt_records.Tested(1, "suite", "test_bad", Verdict.FAILED, message=EVIL))
+    api.rig.records.add_tests(grant.fence, tests)
     assert 'id="result"' not in ann.page(f"/jobs/{job}")
     api.rig.finish(grant)
     shown = re.sub(r"(?<=>)\s+|\s+(?=[<,])", "", ann.page(f"/jobs/{job}"))
@@ -248,6 +254,12 @@ def test_the_result_of_a_job_is_shown_with_the_values_in_its_values(api: Api, an
     assert "grid</dt><dd>[1, 2], [3]</dd>" in shown
     assert "none</dt><dd>{}</dd>" in shown
     assert f"{html.escape(EVIL)}</dt><dd>true</dd>" in shown
+    assert (
+        0
+        < shown.index("test_bad")
+        < shown.index(f"{html.escape(EVIL)}</pre>")
+        < shown.index("test_good")
+    )
 
 
 def test_a_job_on_several_machines_shows_its_ranks_in_order(api: Api, ann: Guest) -> None:

@@ -49,6 +49,12 @@ FIRST_LINES = {
     "forge: pyton: not found\n": "pyton: not found",
     f" + six==1.16.0\nforge: {INSTALLED}\nforge: pyton: not found\n": "pyton: not found",
     f" + six==1.16.0\nforge: {INSTALLED}\n": "no output",
+    "=== short test summary info ===\nFAILED tests/test_a.py::test_bad - assert 1 == 2\n"
+    f"ERROR b.py\n{'=' * 9} 1 failed, 8 passed, 1 error in 61.18s (0:01:01) {'=' * 9}\n": (
+        "1 failed, 8 passed, 1 error: tests/test_a.py::test_bad - assert 1 == 2"
+    ),
+    "2 errors in 0.05s\n": "2 errors",
+    "3 failed attempts in 2.0s\nmore\n": "more",
     "-----\nmpirun noticed this\n-----\n": "mpirun noticed this",
     "-----\n": "-----",
     f"{TRACEBACK}{'=' * 9}\n" + "words of mpirun\n" * 12 + "rank 1 failed first: exit code 1\n": (

@@ -39,6 +39,9 @@ CHILD_FAILED = "subprocess.CalledProcessError: "
 OF_DEEPSPEED = re.compile(r"\[[-\d :,]+\] \[\w+\] \[launch\.py:\d+:")
 # How PyTorch marks the tracebacks of processes that know each other.
 MARK = re.compile(r"\[rank(\d+)\]: ?")
+# The end of pytest's report, with or without a frame, and what it says of the first test before it.
+COUNTS = re.compile(r"(?:=+ )?(\d+ (?:failed|errors?)\b.*?) in [\d.]+s(?: \([\d:]+\))?(?: =+)?")
+NOT_PASSED = re.compile(r"(?:FAILED|ERROR) (\S+(?: - .+)?)")
 DEADLY = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM")
 
 MODULE = re.compile(
@@ -86,7 +89,8 @@ def last_words(exited: Exit, log: Path, redactor: Redactor, *, below: Path) -> s
         below: its work folder; its paths are quoted relative to it, so attempts look the same.
     """
     lines = _lines(_tail(log, redactor), {f"{below}/", f"{below.resolve()}/"})
-    gist, killed = _childs(lines) or _gist(lines[-LINES:]), _killed(exited.code)
+    gist = _childs(lines) or _tested(lines) or _gist(lines[-LINES:])
+    killed = _killed(exited.code)
     words = f"{killed}; last output: {gist}" if killed and gist else killed or gist
     words = _rank(lines) or _root_cause(lines) or words
     first = "; ".join(filter(None, [words, exited.detail])) or "no output"
@@ -157,6 +161,18 @@ def _gist(lines: list[str]) -> str:
     own = [line for line in lines if not OF_DEEPSPEED.match(line)] or lines
     worded = [line for line in own if any(map(str.isalnum, line))] or own
     return _raised(own) or (MARK.sub("", worded[-1], count=1) if worded else "")
+
+
+def _tested(lines: list[str]) -> str:
+    """Return how many tests failed and which came first, if pytest said so at the end; else "".
+
+    Not how long they took, which no two runs have in common.
+    """
+    counts = COUNTS.fullmatch(lines[-1]) if lines else None
+    failed = (match[1] for line in lines if (match := NOT_PASSED.fullmatch(line)))
+    return (
+        ": ".join([counts[1], *([first] if (first := next(failed, "")) else [])]) if counts else ""
+    )
 
 
 def _childs(lines: list[str]) -> str:

@@ -13,7 +13,8 @@ from forge_schema.model.explanation import Explanation
 from forge_schema.model.fields import NOT_FINITE, Text
 from forge_schema.model.job import JobDetail
 from forge_schema.model.reading import link_of
-from forge_schema.model.results import PROGRESS
+from forge_schema.model.results import PROGRESS, JobTest
+from forge_schema.model.states import Verdict
 from forge_schema.model.stored import Checkpoint
 from forge_schema.read.audit import names_of
 from forge_schema.read.jobs import EVENTS_SHOWN, RUNS_SHOWN, Jobs, JobStory
@@ -39,6 +40,9 @@ FILES = 50
 WAITING = ("queued", "held")
 # Number of workers in an explanation on the page.
 WORKERS = 5
+FAILING = (Verdict.FAILED, Verdict.ERROR)
+# Tests of a page; `forge tests` lists all.
+TESTS = 200
 # Metrics that only count.
 COUNTERS = PROGRESS | {"epoch"}
 
@@ -105,6 +109,14 @@ class JobPageData:
         if not self.job.state.terminal:
             return None
         return self.shared.service(self.who).findings.result(self.job.job_id).values
+
+    @cached_property
+    def tests(self) -> list[JobTest]:
+        """The results of its first tests, those that failed first."""
+        if not self.job.state.terminal:
+            return []
+        found = self.shared.service(self.who).findings.tests(self.job.job_id)
+        return sorted(found, key=lambda test: test.verdict not in FAILING)
 
     @property
     def lines(self) -> list[TimelineRow]:
@@ -192,6 +204,7 @@ def job(
         waiting=job.state in WAITING,
         most_runs=RUNS_SHOWN,
         most_events=EVENTS_SHOWN,
+        most_tests=TESTS,
         width=WIDTH,
         kinds=KINDS,
     )
