@@ -56,7 +56,7 @@ COLUMNS: list[Column] = [
     ("SIGNED", lambda k: "yes" if k.signed else ""),
     ("CREATED", lambda k: ago(k.created_at)),
     ("LAST USED", lambda k: ago(k.last_used_at)),
-    ("", _state),
+    ("STATE", _state),
 ]
 DROP = ("SESSION OF", "SIGNED", "CREATED", "NAME", "SEES")
 KeyId = Annotated[

@@ -26,16 +26,10 @@ from forge_client.cli.options.values import (
 )
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format
+from forge_client.cli.show.standing import heard
 from forge_client.connection import connect
 from forge_client.results.names import find_worker
 from forge_client.settings import Settings
-
-
-def heard(worker: WorkerInfo) -> str:
-    """Say when a worker was last heard from; one created by an admin may not have connected yet."""
-    if worker.status == "connecting":
-        return "not yet"
-    return f"{duration_text(worker.silent_s)} ago"
 
 
 def _labels(labels: Mapping[str, str]) -> str:

@@ -18,7 +18,7 @@ from forge_client.cli.options.values import FormatOption, span
 from forge_client.cli.show import live, output
 from forge_client.cli.show.live import watch
 from forge_client.cli.show.output import CONTROLS, STATE_STYLES, Format
-from forge_client.cli.show.standing import metrics_text
+from forge_client.cli.show.standing import heard, metrics_text
 
 W = TypeVar("W", bound=str)
 BARS = "▁▂▃▄▅▆▇█"
@@ -32,7 +32,7 @@ ROWS = 100
 WORKERS: list[tuple[str, Callable[[WorkerUse], str]]] = [
     ("WORKER", lambda w: w.name),
     ("STATUS", lambda w: w.status),
-    ("HEARD", lambda w: f"{duration_text(w.silent_s)} ago"),
+    ("HEARD", heard),
     ("JOBS", lambda w: str(w.leases)),
     ("CPU", lambda w: _percent(w.condition.get("cpu_percent"))),
     ("MEMORY", lambda w: _percent(w.condition.get("memory_percent"))),

@@ -23,6 +23,8 @@ from forge_client.results.endings import first_line, waiting_for
 if TYPE_CHECKING:
     from forge_schema.model.fields import NotFinite
     from forge_schema.model.job import JobDetail, JobStatus, ListedJob
+    from forge_schema.model.overview import WorkerUse
+    from forge_schema.model.worker import WorkerInfo
 
 
 def progress(job: JobStatus) -> str:
@@ -211,3 +213,10 @@ def _shares(asked: Mapping[str, Any]) -> list[str]:
     names = {"cpus": "CPUs", "memory_mb": "memory"}
     shares = [word for name, word in names.items() if name in asked and asked[name] is None]
     return [f"a share of its worker's {' and '.join(shares)}"] if shares else []
+
+
+def heard(worker: WorkerInfo | WorkerUse) -> str:
+    """Say when a worker was last heard from; one created by an admin may not have connected yet."""
+    if worker.status == "connecting":
+        return "not yet"
+    return f"{duration_text(worker.silent_s)} ago"
