@@ -61,7 +61,7 @@ class History:
     @cached_property
     def of_workers(self) -> tuple[list[Chart], list[Column]]:
         """What was in use, and what was there."""
-        jobs = {"running": t("Jobs running"), "workers": t("Workers there")}
+        jobs = {"running": t("Jobs running"), "workers": t("Workers online")}
         gpus = {"gpus_held": t("GPUs in use"), "gpus": t("GPUs there")}
         charts = [self._chart(t("Jobs running and workers"), jobs)]
         columns = [_count(name, title) for name, title in jobs.items()]

@@ -166,7 +166,7 @@ def back(candidate: Candidate, chance: WorkerChance) -> Remedy:
         case Chance.CONSTRAINED:
             return _worker("relieve", f"check {name}, which {chance.text}", name)
         case Chance.NEVER_CAME:
-            text = f"start the worker {name}, which never connected: what it has shows then"
+            text = f"start the worker {name}, which has never connected, to learn what it has"
             return _worker("start_worker", text, name)
         case _:
             return _worker("start_worker", f"start the worker {name} again", name)
