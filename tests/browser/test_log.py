@@ -169,6 +169,8 @@ def test_an_attempt_that_begins_later_can_be_chosen(browsing: Browsing) -> None:
     expect(charts.locator("option")).to_have_text(["all, joined", "2", "1"])
     log.select_option("2")
     expect(page.locator(".log-line")).to_have_text(["2", "diverged"])
+    # Why it failed this time was asked for when it did.
+    expect(page.locator("#end-2 .why")).to_be_visible()
 
 
 @pytest.mark.usefixtures("worker")

@@ -46,7 +46,7 @@ class Cause:
 
 
 @router.get("/")
-def overview(request: Request, who: SeesPages, shared: Shared, over: Span = Span.DAY) -> Response:
+def overview(request: Request, who: SeesPages, shared: Shared, over: Span = Span.HOURS) -> Response:
     """Show the overview. Non-admins see only their own jobs."""
     now = shared.service(who).overview(jobs=JOBS)
     causes = _causes(_newest(shared, who, FAILED))
