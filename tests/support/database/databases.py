@@ -59,19 +59,9 @@ class Recorded(Database):
         self.losing: list[str] = []
         self.meanwhile: dict[str, Callable[[], object]] = {}
 
-    def quiet(self) -> list[int] | None:
-        """Forget what was recorded; return the processes of its connections if all are idle."""
+    def forget(self) -> None:
+        """Forget what was recorded, and what was to be lost."""
         self.ran, self.losing, self.meanwhile = [], [], {}
-        # The one that is kept for the next statement is idle, too.
-        self._return_spare()
-        counts = self._pool.get_stats()
-        if counts["pool_size"] != counts["pool_available"]:
-            return None
-        with ExitStack() as stack:
-            lent = [stack.enter_context(self.connection()) for _ in range(counts["pool_size"])]
-            for connection in lent:
-                connection.execute(AFRESH, prepare=False)
-            return [connection.info.backend_pid for connection in lent]
 
     def lose(self, *names: str) -> None:
         """Lose the next answer of each named statement; `transaction` names a transaction."""
@@ -121,6 +111,37 @@ class Recorded(Database):
         if name in self.losing:
             self.losing.remove(name)
             raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+
+class Kept(Database):
+    """The connections of a server, which the next one on the same queue uses, too."""
+
+    def __init__(self, url: str, size: int, statement_s: float, free: list[Kept]) -> None:
+        super().__init__(url, size=size, statement_s=statement_s)
+        self.kind = (size, statement_s)
+        self._free = free
+
+    def close(self) -> None:
+        """Keep it for the next server."""
+        self._free.append(self)
+
+    def end(self) -> None:
+        """Close it."""
+        super().close()
+
+
+def quiet(database: Database) -> list[int] | None:
+    """Return the processes of a database's connections, each as it began, if all are idle."""
+    # The one that is kept for the next statement is idle, too.
+    database._return_spare()
+    counts = database._pool.get_stats()
+    if counts["pool_size"] != counts["pool_available"]:
+        return None
+    with ExitStack() as stack:
+        lent = [stack.enter_context(database.connection()) for _ in range(counts["pool_size"])]
+        for connection in lent:
+            connection.execute(AFRESH, prepare=False)
+        return [connection.info.backend_pid for connection in lent]
 
 
 class Pinned(Database):

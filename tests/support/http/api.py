@@ -155,6 +155,9 @@ def opened(
     """Serve a rig's queue and a store given by URL or folder; `settings` are the server's."""
     store_url = store if isinstance(store, str) else store.as_uri()
     app = quick_app(server_settings(rig.url, store_url, **settings))
+    if not settings:
+        # New connections would plan every statement anew, which takes longer than most requests.
+        app.state.services._open = rig.served
     with serving(app) as url:
         api = Api(app, url, rig)
         with api.http:

@@ -23,7 +23,7 @@ from forge_schema.read.jobs import Jobs
 from forge_schema.sweeper.tick import Tick
 from psycopg.rows import dict_row
 from support.database.clock import START, Clock
-from support.database.databases import AFRESH, Recorded, holding
+from support.database.databases import AFRESH, Kept, Recorded, holding, quiet
 from support.database.emptying import emptied, guard
 from support.queue.named_records import NamedRecords
 from support.waiting import eventually
@@ -83,6 +83,8 @@ class Rig:
         self.clock = Clock(url)
         self.database = Recorded(url)
         self.database.open()
+        self._kept: list[Kept] = []
+        self._free: list[Kept] = []
         self._eye = psycopg.connect(url, autocommit=True, row_factory=dict_row)
         self._begin()
         # Else each test whose sweeper makes them would change the schema.
@@ -102,12 +104,16 @@ class Rig:
 
     def renewed(self) -> bool:
         """Become as good as new, with the same connections, unless a test has gone too far."""
-        others = self.database.quiet()
-        if others is None:
-            return False
+        self.database.forget()
+        others = [self.clock.connection.info.backend_pid]
+        for database in (self.database, *self._kept):
+            idle = quiet(database)
+            if idle is None:
+                return False
+            others += idle
         self._eye.execute(AFRESH)
         self.clock.connection.execute(AFRESH)
-        if not emptied(self._eye, [*others, self.clock.connection.info.backend_pid]):
+        if not emptied(self._eye, others):
             return False
         self.clock.now = START
         self._begin()
@@ -116,7 +122,19 @@ class Rig:
     def close(self) -> None:
         self._eye.close()
         self.database.close()
+        for kept in self._kept:
+            kept.end()
         self.clock.close()
+
+    def served(self, size: int, statement_s: float) -> Kept:
+        """Return connections for a server, as one before it left them."""
+        for kept in self._free:
+            if kept.kind == (size, statement_s):
+                self._free.remove(kept)
+                return kept
+        made = Kept(self.url, size, statement_s, self._free).open()
+        self._kept.append(made)
+        return made
 
     def submit(self, **changes: Any) -> int:  # noqa: ANN401  fields of all types
         """Submit one job, with arguments as for `spec`."""
