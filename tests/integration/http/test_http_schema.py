@@ -12,6 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forge_schema.access.names import NameInvalid, check_person
 from requests import Session
 from support.cloud.lambda_events import functions
 from support.http.api import opened
@@ -56,6 +57,7 @@ NOTIFICATION: dict[str, Any] = {**HOOK, "query": "", "ids": []}
 NOTIFICATION |= {"smtp_url": "smtp://mail.example", "sender": "forge@mail.example"}
 NOTIFICATION |= {"allow": ["10.0.0.0/8"]}
 NOTIFICATION |= {"new_secret": False}  # only a webhook has one
+NAMES, PEOPLE = {"name", "owner", "team"}, {"join", "leave"}
 
 
 def of_coverage(case: AnyCase) -> bool:
@@ -76,6 +78,25 @@ def correct(body: dict[str, Any]) -> None:
     body |= {name: said for name, said in NOTIFICATION.items() if name in body}
     if "role" in body:
         correct_key(body)
+    correct_names(body)
+
+
+def correct_names(values: dict[str, Any]) -> None:
+    """Change names that nobody could see or type, or that no folder can have."""
+    for field in NAMES & values.keys():
+        if isinstance(values[field], str):
+            values[field] = name_of(values[field])
+    for field in PEOPLE & values.keys():
+        values[field] = [name_of(each) for each in values[field]]
+
+
+def name_of(text: str) -> str:
+    """Return a text as a name, or another name if it cannot be one."""
+    try:
+        check_person(text)
+    except NameInvalid:
+        return "ann"
+    return text
 
 
 def correct_job(job: dict[str, Any]) -> None:
@@ -127,6 +148,7 @@ class Target:
             return
         body: dict[str, Any] = case.body if isinstance(case.body, dict) else {}
         correct(body)
+        correct_names(case.path_parameters)
         if case.operation.path == "/api/v1/queue/notifications/{name}" and HOOK.keys() & body:
             body |= HOOK  # both or neither
         for path, name, known in KNOWN:
