@@ -1,22 +1,31 @@
-"""The images as files: built from the wheel of a release, started, and saved with their parts."""
+"""The images as files, built from the wheel of a release, started and saved; lists of all parts.
+
+These lists (SBOM) are CycloneDX.
+"""
 
 import gzip
 import json
 import shutil
 import subprocess
 import sys
+import venv
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import quote
 
 import images
-import parts
-from building import call
+from building import ROOT, call, say
 
 # As a plain user on a read-only disk, which is how compose and Kubernetes run them.
 LITTLE = ("--network", "none", "--read-only", "--cap-drop", "ALL")
 STARTED = (
     "id -u && python -c 'from importlib.metadata import version as v; print(v(\"forge-queue\"))'"
 )
+DEBIAN = ("dpkg-query", "--show", "--showformat", "${Package} ${Version} ${Architecture}\n")
+# Where the images have our programs.
+PLACE = "/opt/forge/lib"
 
 
 def obstacle(base: str) -> str:
@@ -44,7 +53,7 @@ def made(wheel: Path, folder: Path, base: str, tools: Path | None) -> Iterator[t
         archive = folder / f"forge-{name}-{version}-{_architecture(image)}.tar.gz"
         save(image, archive)
         if tools:
-            parts.of_image(tools, image, archive.with_name(f"forge-{name}-{version}.cdx.json"))
+            of_image(tools, image, archive.with_name(f"forge-{name}-{version}.cdx.json"))
         yield archive, f"`docker load` makes `{image}` of it: {images.size(image) / 1e6:.0f} MB"
 
 
@@ -81,3 +90,46 @@ def _works(*words: str) -> bool:
     except OSError:
         return False
     return not done.returncode
+
+
+def of_environment(tools: Path, environment: Path, sbom: Path) -> None:
+    """Write what is installed in an environment of Python."""
+    of_project = ("--pyproject", ROOT / "pyproject.toml", "--output-reproducible")
+    python = environment / "bin" / "python"
+    call(tools / "cyclonedx-py", "environment", *of_project, "-o", sbom, python)
+    say(sbom)
+
+
+def of_image(tools: Path, image: str, sbom: Path) -> None:
+    """Write what an image has: packages of Python and of Debian, and Python itself."""
+    with TemporaryDirectory(prefix="forge-dist-") as folder:
+        copied, environment = Path(folder, "lib"), Path(folder, "environment")
+        container = call("docker", "create", image).strip()
+        try:
+            call("docker", "cp", f"{container}:{PLACE}", copied)
+        finally:
+            call("docker", "rm", container)
+        venv.create(environment, with_pip=False, symlinks=True)
+        (packages,) = copied.glob("python*/site-packages")
+        (place,) = environment.glob("lib/python*/site-packages")
+        place.rmdir()
+        packages.rename(place)
+        of_environment(tools, environment, sbom)
+    within = ("docker", "run", "--rm", "--network", "none", image)
+    _, number = call(*within, "python", "--version").split()
+    found: dict[str, Any] = json.loads(sbom.read_text(encoding="utf-8"))
+    found["components"] += [_part("generic", "python", number), *debian(call(*within, *DEBIAN))]
+    sbom.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+def debian(listed: str) -> Iterator[dict[str, str]]:
+    """Yield the component of each line of `DEBIAN`."""
+    for line in listed.splitlines():
+        name, version, architecture = line.split()
+        yield _part("deb/debian", name, version, f"?arch={architecture}")
+
+
+def _part(kind: str, name: str, version: str, more: str = "") -> dict[str, str]:
+    purl = f"pkg:{kind}/{quote(name, safe='')}@{quote(version, safe='')}{more}"
+    named = {"name": name, "version": version, "purl": purl}
+    return {"type": "library", "bom-ref": purl, **named}

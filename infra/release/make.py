@@ -18,8 +18,6 @@ from typing import Any
 
 import archives
 import images
-import parts
-import pythons
 import trial
 from building import ROOT, build, call, say
 from forge_client.cli.commands import app, children
@@ -74,12 +72,12 @@ def options() -> argparse.Namespace:
 
 def try_wheel(wheel: Path, given: argparse.Namespace) -> None:
     """Run a job with each Python, list the parts, and measure installations."""
-    for python in pythons.found(given.python) if given.python else [sys.executable]:
+    for python in trial.pythons(given.python) if given.python else [sys.executable]:
         with tempfile.TemporaryDirectory(prefix="forge-dist-") as folder:
             trial.attempt(python, wheel, Path(folder), given.packages)
             if given.tools:
                 environment = trial.environment(Path(folder))
-                parts.of_environment(given.tools, environment, given.output / "sbom.cdx.json")
+                archives.of_environment(given.tools, environment, given.output / "sbom.cdx.json")
     if not given.packages:
         trial.measure(wheel)
 

@@ -151,7 +151,7 @@ def test_an_archive_of_an_image_is_loaded_as_it_was(
 
 def test_packages_of_debian_are_named_as_other_tools_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(INFRA / "release"))
-    import parts  # noqa: PLC0415  as above
+    import archives  # noqa: PLC0415  as above
 
-    (found,) = parts.debian("libc6 2.36-9+deb12u10 amd64\n")
+    (found,) = archives.debian("libc6 2.36-9+deb12u10 amd64\n")
     assert found["purl"] == "pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?arch=amd64"

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_worker.files import database_moments as moments
-from forge_worker.files import groups, lmdb
+from forge_worker.files import groups
 from forge_worker.files.copies import steady_copy
+from forge_worker.files.database_moments import copied_lmdb
 from forge_worker.files.formats.records import masked
 from forge_worker.files.safe_files import copy
 from forge_worker.job_io import checkpoints, snapshots
@@ -255,7 +256,7 @@ def test_a_state_of_lmdb_is_whole_until_two_others_were_committed(
                 file.write(page(number, 4))
 
     with path.open("rb") as file:
-        size = lmdb.copied(file, tmp_path / "copy", commit)
+        size = copied_lmdb(file, tmp_path / "copy", commit)
     assert size == (4 * 4096 if whole else None)
     if whole:
         assert (tmp_path / "copy").read_bytes() == beginning + b"a" * 4096 + b"b" * 4096

@@ -51,7 +51,7 @@ raise SystemExit(1)
 # Adds up its steps, and dies after one of them by a signal.
 LOOPS = """
 import os, sys
-from forge_worker.integrations.steps import Saver, steps
+from forge_worker.integrations.group import Saver, steps
 
 class Sum(Saver):
     value = 0

@@ -32,7 +32,7 @@ from forge_worker.loop import Alarm, Bell, Loop
 from forge_worker.machine.gpu_health import GpuMeter
 from forge_worker.machine.slots import Slots
 from forge_worker.machine.watched import WatchedMachine
-from forge_worker.prepare.inputs.provision import input_labels
+from forge_worker.prepare.inputs import input_labels
 from forge_worker.prepare.inputs.source import offered_folders
 from forge_worker.prepare.secrets import SecretProvision, SecretStore
 from forge_worker.queue import Objects

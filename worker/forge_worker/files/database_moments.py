@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from forge_worker.files import lmdb
 from forge_worker.files.groups import ROOT
 from forge_worker.files.rest import TICK_NS, outside_its_tick
 from forge_worker.files.safe_files import Status, Where, copy, entries, opened, status_in
@@ -35,6 +34,11 @@ NOTHING: tuple[None, bytes] = (None, b"")
 
 Moment = dict[str, tuple[Status, int, Path]]
 """The status and size of each file at one moment, and its copy."""
+MAGIC, VERSION, LENGTH = 0xBEEFC0DE, 1, 152
+# After the head of a page: magic, version, address, size of the map, size of a page …
+META = struct.Struct("<16xIIQQI92xQQ")
+PAGE_SIZES = range(256, 65536 + 1)
+LOOKS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ def recognised(where: Where, path: str, size: int) -> DatabaseFiles | None:
             return DatabaseFiles("sqlite", still, log, locks=not with_log, logged=with_log)
         if head[8:12] == DUCKDB:
             return DatabaseFiles("duckdb", (path,), (f"{path}.wal",))
-        return DatabaseFiles("lmdb", (path,)) if lmdb.newest(file) else None
+        return DatabaseFiles("lmdb", (path,)) if newest_lmdb(file) else None
 
 
 def of_folder(folder: str, names: AbstractSet[str]) -> DatabaseFiles:
@@ -131,7 +135,7 @@ def _lmdb(
     into = place()
     with opened(*where(base.still[0])) as file:
         status = status_in(file)
-        size = lmdb.copied(file, into, go_on)
+        size = copied_lmdb(file, into, go_on)
     return None if size is None else {base.still[0]: (status, size, into)}
 
 
@@ -221,3 +225,55 @@ def _unlocked(where: Where, base: DatabaseFiles) -> bool:
 def _locked(file: BinaryIO, start: int, length: int) -> bool:
     asked = FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, start, length, 0)
     return bool(FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK)
+
+
+@dataclass(frozen=True, slots=True)
+class LmdbState:
+    """The newest state: its number, its last page, and the two pages at the beginning."""
+
+    number: int
+    pages: int
+    page_bytes: int
+    beginning: bytes
+
+    @property
+    def size(self) -> int:
+        return self.pages * self.page_bytes
+
+
+def newest_lmdb(file: BinaryIO) -> LmdbState | None:
+    """Return the newest state of a database; None if the file is none."""
+    for _ in range(LOOKS):
+        if (state := _lmdb_state(file)) is None or state == _lmdb_state(file):
+            return state
+    return None
+
+
+def copied_lmdb(file: BinaryIO, into: Path, go_on: Callable[[], None]) -> int | None:
+    """Copy the newest state and return its size; None if it was written over meanwhile."""
+    state = newest_lmdb(file)
+    if state is None:
+        return None
+    copy(file, into, state.size, go_on)
+    now = newest_lmdb(file)
+    if now is None or now.number > state.number + 1:
+        return None
+    with into.open("r+b") as target:
+        target.write(state.beginning)
+        target.truncate(state.size)
+    return state.size
+
+
+def _lmdb_state(file: BinaryIO) -> LmdbState | None:
+    head = os.pread(file.fileno(), LENGTH, 0)
+    if len(head) < LENGTH:
+        return None
+    size = META.unpack(head)[4]
+    if size not in PAGE_SIZES:
+        return None
+    beginning = os.pread(file.fileno(), 2 * size, 0)
+    metas = [META.unpack_from(beginning.ljust(2 * size, b"\0"), place) for place in (0, size)]
+    if any((magic, version) != (MAGIC, VERSION) for magic, version, *_ in metas):
+        return None
+    last, number = max((meta[5:] for meta in metas), key=lambda meta: meta[1])
+    return LmdbState(number, last + 1, size, beginning)

@@ -10,8 +10,8 @@ from enum import Enum
 from pathlib import Path
 from typing import BinaryIO
 
-from forge_worker.files import lmdb
 from forge_worker.files.copies import Copy
+from forge_worker.files.database_moments import newest_lmdb
 from forge_worker.files.formats import arrays, compressed, documents
 from forge_worker.files.formats.folders import SAFETENSORS, ZIP, is_half
 from forge_worker.files.formats.records import BrokenFile, records
@@ -72,7 +72,7 @@ def _judged(file: BinaryIO, name: str, size: int) -> bool | None:
 
 
 def _otherwise(file: BinaryIO, name: str, size: int, head: bytes) -> bool | None:
-    if state := lmdb.newest(file):
+    if state := newest_lmdb(file):
         return size >= state.size
     if name.endswith((".onnx", ".pb")):
         return documents.protobuf(file, size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from forge_worker.integrations import steps as loop
+from forge_worker.integrations import group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,10 +17,10 @@ def steps(total: int, accelerator: Any, *, save_every: int = 100) -> Iterator[in
     The state is what `accelerator.save_state` saves: all that was prepared, what was registered
     for checkpointing, and the state of the random numbers.
     """
-    return loop.steps(_Accelerated(accelerator), total, save_every)
+    return group.steps(_Accelerated(accelerator), total, save_every)
 
 
-class _Accelerated(loop.Saver):
+class _Accelerated(group.Saver):
     def __init__(self, accelerator: Any) -> None:  # noqa: ANN401 - as above
         self._accelerator = accelerator
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from forge_worker.integrations import group
-from forge_worker.integrations import steps as loop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,10 +32,10 @@ def steps(
         save_every: how many steps lie between two checkpoints.
         **others: whatever else has `state_dict` and `load_state_dict`, such as a scheduler.
     """
-    return loop.steps(_Torch(model, optimizer, others), total, save_every)
+    return group.steps(_Torch(model, optimizer, others), total, save_every)
 
 
-class _Torch(loop.Saver):
+class _Torch(group.Saver):
     def __init__(self, model: Any, optimizer: Any, others: dict[str, Any]) -> None:  # noqa: ANN401 - as above
         self._model, self._optimizer, self._others = model, optimizer, others
         # Each process has numbers of its own.

@@ -30,7 +30,7 @@ from forge_worker.job_runs.services import JobServices
 from forge_worker.loop import Loop
 from forge_worker.machine.slots import MachineSlot
 from forge_worker.prepare.bundle import BundleCache, archive
-from forge_worker.prepare.inputs.provision import fetched_places
+from forge_worker.prepare.inputs import fetched_places
 from forge_worker.prepare.python_env import ENV, EnvironmentProvision
 from forge_worker.queue import Objects
 from forge_worker.runners.choice import Runners

@@ -23,8 +23,8 @@ from forge_worker.machine.gpu_health import FaultWatch
 from forge_worker.machine.watched import EngineHealth, WatchedMachine
 from forge_worker.prepare.cache import CacheProvision, LruFolders, visible
 from forge_worker.prepare.images import Images
+from forge_worker.prepare.inputs import InputProvision
 from forge_worker.prepare.inputs.cache import InputCache
-from forge_worker.prepare.inputs.provision import InputProvision
 from forge_worker.prepare.provisions import JobModuleProvision, KindProvision, Provision
 from forge_worker.prepare.python_env import EnvironmentProvision
 from forge_worker.prepare.secrets import SecretProvision, SecretStore
