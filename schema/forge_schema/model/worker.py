@@ -42,7 +42,8 @@ class WorkerInfo(Record):
     is. `speed` has the fields of `Speed`, if the machine was measured. `address` is where the other
     machines of a gang reach it; if they could not, it takes no part in gangs until `gangs_after`.
     If it is suspected of failing jobs, `suspected_for` says why. Then it takes one at a time, the
-    next one in `rests_s` seconds. It may keep room for a gang, the job `keeps_for`.
+    next one in `rests_s` seconds. It may keep room for a gang, the job `keeps_for`. `secrets` are
+    the names of those that the caller may know, each with whose it is: `*` is all, `@nlp` a team.
     """
 
     id: int
@@ -64,6 +65,7 @@ class WorkerInfo(Record):
     suspected_for: str | None = None
     rests_s: float | None = None
     keeps_for: int | None = None
+    secrets: dict[str, list[str]] = Field(default_factory=dict)
     last_seen_at: datetime = Field(repr=False)
     silent_s: float
     leases: int

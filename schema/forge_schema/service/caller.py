@@ -81,6 +81,11 @@ class Caller:
         return None if self.everyone else [self.owner, *(self.others or ())]
 
     @property
+    def view(self) -> dict[str, Any]:
+        """Who the caller is to what is only shown to some: `owner`, `scope` and `team`."""
+        return {"owner": self.owner, "scope": self.scope, "team": self.team}
+
+    @property
     def own(self) -> str | None:
         """The owner whose jobs the caller changes; None for all owners."""
         return None if self.admin else self.owner

@@ -353,20 +353,24 @@ class Service(LogPlaces, ActsOnJobs, Scheduling):
     @verb("GET", "/workers", tag="fleet")
     def workers(self) -> list[WorkerInfo]:
         """Return all workers, by name."""
+        from forge_schema.access.secret_names import with_secrets
         from forge_schema.model.worker import WorkerInfo
 
-        return [WorkerInfo.model_validate(row) for row in self._registry.workers()]
+        rows = with_secrets(self._database, self._registry.workers(), **self.caller.view)
+        return [WorkerInfo.model_validate(row) for row in rows]
 
     @verb("GET", "/workers/{worker_id:worker}", errors=(404,), tag="fleet")
     def worker_of(self, handle: Annotated[Word, Sent("worker_id")]) -> WorkerInfo:
         """Return one worker, by its id or its name."""
+        from forge_schema.access.secret_names import with_secrets
         from forge_schema.model.worker import WorkerInfo
 
         if handle.isascii() and handle.isdecimal() and int(handle) <= LARGEST:
             row = self._registry.worker(int(handle))
         else:
             row = self._registry.worker_called(handle)
-        return WorkerInfo.model_validate(row)
+        (seen,) = with_secrets(self._database, [row], **self.caller.view)
+        return WorkerInfo.model_validate(seen)
 
     @verb("POST", "/admin/workers/{worker_id}/drain", ADMIN, errors=(404,), tag="admin", bare=True)
     def drain(self, worker_id: IdInQuery, *, undo: Flag = False) -> None:

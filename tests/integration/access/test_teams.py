@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_client import Client
 from forge_client.errors import ClientError
+from forge_schema.model.spec import owner_mark
 from forge_schema.model.states import Role
 from support.http.guest import Guest
 
@@ -96,6 +97,32 @@ def test_the_page_of_a_team_has_its_people_their_jobs_and_what_they_used(
         ("ann", 1, 0, True), ("ben", 0, 1, True), ("cem", 0, 0, False), ("eva", 0, 0, False),
     ]  # fmt: skip
     assert [*team.members[0].roles] == ["submitter"]
+
+
+def test_secrets_are_named_to_those_who_may_know(api: Api, root: Caller) -> None:
+    marks = {"HF": "*", "ANN": f",{owner_mark('ann')},", "NLP": f",@{owner_mark('nlp')},"}
+    marks["BOTH"] = f",{owner_mark('cleo')},{owner_mark('ann')},{owner_mark('nobody')},"
+    labels = {f"forge.secret.{name}": mark for name, mark in marks.items()}
+    api.rig.worker("gpu", labels={"zone": "eu", **labels})
+    whole = {"ANN": ["ann"], "BOTH": ["cleo", "ann", "?"], "HF": ["*"], "NLP": ["@nlp"]}
+    ann = {"ANN": ["ann"], "BOTH": ["ann"], "HF": ["*"], "NLP": ["@nlp"]}
+    cleo = api.key("cleo", Role.SUBMITTER)
+    for caller, seen in (
+        (root, whole),
+        (api.key("ann", Role.VIEWER), ann),
+        (api.key("eva", Role.VIEWER, team="nlp"), ann),
+        (cleo, {"BOTH": ["cleo"], "HF": ["*"]}),
+    ):
+        (listed,) = caller.get("/api/v1/workers")["items"]
+        one = caller.get("/api/v1/workers/gpu")
+        assert listed["secrets"] == one["secrets"] == seen
+        named = {name for name in one["labels"] if name.startswith("forge.secret.")}
+        assert named == {f"forge.secret.{name}" for name in seen}
+    assert owner_mark("ann") not in str(cleo.get("/api/v1/workers/gpu"))
+    guest = Guest(api).login("cleo", Role.SUBMITTER)
+    page = guest.page(f"/workers/{one['id']}")
+    assert ("BOTH: cleo" in page, "NLP" in page) == (True, False)
+    guest.close()
 
 
 def test_who_leaves_sees_the_team_no_more_and_its_other_viewers_do(api: Api, root: Caller) -> None:

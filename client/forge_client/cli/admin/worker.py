@@ -1,13 +1,13 @@
 """`forge worker`: workers, and the tokens of those that admins create."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
-from forge_schema.model.quantities import duration_text, size_text
-from forge_schema.model.spec import INPUT, SECRET
+from forge_schema.model.quantities import duration_text, names_text, size_text
+from forge_schema.model.spec import FOR_ALL, INPUT, SECRET
 from forge_schema.model.worker import WorkerInfo, speed_text
 from forge_schema.proxies import is_loopback
 
@@ -54,6 +54,8 @@ COLUMNS: list[Column] = [
     ("HEARD", heard),
 ]
 
+# Of those whose a secret is.
+MOST_NAMES = 20
 # What a narrow terminal does without, the least important first.
 DROP = ("LABELS", "SPEED", "USE", "HEARD", "CPUS", "MEMORY")
 
@@ -104,6 +106,43 @@ def workers(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
         output.show(backend.workers(), COLUMNS, form, DROP)
 
 
+def _whose(worker: WorkerInfo) -> str:
+    return ", ".join(
+        name if whose == [FOR_ALL] else f"{name} of {names_text(_known(whose), MOST_NAMES)}"
+        for name, whose in worker.secrets.items()
+    )
+
+
+def _known(owners: Sequence[str]) -> list[str]:
+    return ["an owner without jobs" if owner == "?" else owner for owner in owners]
+
+
+DETAILS: list[Column] = [
+    *COLUMNS,
+    ("KIND", lambda w: w.kind),
+    ("VERSION", lambda w: w.version),
+    ("DISK", lambda w: size_text(w.disk_mb << 20)),
+    ("SECRETS", _whose),
+]
+
+
+def show_worker(
+    context: typer.Context,
+    worker: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORKER", help="The worker's name or id.", autocompletion=names.workers
+        ),
+    ],
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Show a worker: its machine, its labels, and the names of its secrets that you may know."""
+    with backend_of(context) as backend:
+        info = find_worker(backend, worker)
+    pairs = [(title.lower(), value(info)) for title, value in DETAILS]
+    output.show_one(info, form, lambda: output.fields(pairs))
+
+
 def drain(
     context: typer.Context,
     worker: Annotated[
@@ -142,6 +181,7 @@ def worker() -> None:
 
 
 app.command("list")(workers)
+app.command("show")(show_worker)
 app.command()(drain)
 
 

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import Form, Path, Query, Request, Response
+from forge_schema.access.secret_names import with_secrets
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Text
 from forge_schema.model.reading import LARGEST
@@ -101,6 +102,7 @@ def worker(  # noqa: PLR0917 - the framework passes each by name
     except NoSuchWorker:
         former = fleet.former(worker_id)
         return page(request, who, "former_worker.html", worker=former, **past)
+    (there,) = with_secrets(shared.database, [there], **who.view)
     return page(
         request,
         who,
