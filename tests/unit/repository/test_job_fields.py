@@ -59,7 +59,7 @@ def test_no_other_module_lists_the_fields_of_a_job() -> None:
         for node in ast.walk(ast.parse(text))
         if len(NAMES.intersection(filter(_is_text, _names(node)))) > MOST
     }
-    assert lists == {f"{TABLE}/job_spec.py", TYPES, FORM}
+    assert lists == {f"{TABLE}/job_fields.py", TYPES, FORM}
 
 
 def _is_text(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""The request for a job: its fields, which are all in `job_spec.py`, and their parts."""
+"""The request for a job: its fields, which are all in `job_fields.py`, and their parts."""
 
 from forge_schema.model.spec.inputs import INPUT, SourceText
 from forge_schema.model.spec.job_spec import KEYS, VARIED, JobSpec
