@@ -10,14 +10,9 @@ from typing import Protocol
 import structlog
 from forge_schema.database.pool import Database
 from forge_schema.http_client import in_the_clear, tls_context
-from forge_schema.notifications.sender import DeliverySender
-from forge_schema.queue.queue import Queue
 from forge_schema.signing import Signing, read_signing_key
 from forge_schema.storage import Store, StoreError, open_store
 from forge_schema.storage.probe import delete_abandoned
-from forge_schema.sweeper.retention import Retention
-from forge_schema.sweeper.sweeper import Sweeper
-from forge_schema.sweeper.tick import Tick, Windows
 from forge_schema.wake import Hint
 
 from forge_worker.attempt import LiveAttempt
@@ -26,9 +21,6 @@ from forge_worker.loop import Loop
 from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway, SqlGateway
 from forge_worker.queue.hints import HttpHints, Listener
-from forge_worker.queue.http.gateway import HttpGateway
-from forge_worker.queue.http.session import Session
-from forge_worker.queue.http.store import HttpStore, WaitingObjects
 from forge_worker.settings.settings import WorkerSettings
 
 # How long a statement waits for a free connection before it is retried later.
@@ -172,6 +164,12 @@ def _ticking(settings: WorkerSettings, database: Database, store: Store) -> Iter
     if not settings.sweep:
         yield
         return
+    from forge_schema.notifications.sender import DeliverySender  # noqa: PLC0415 - nobody else's
+    from forge_schema.queue.queue import Queue  # noqa: PLC0415 - as above
+    from forge_schema.sweeper.retention import Retention  # noqa: PLC0415 - as above
+    from forge_schema.sweeper.sweeper import Sweeper  # noqa: PLC0415 - as above
+    from forge_schema.sweeper.tick import Tick, Windows  # noqa: PLC0415 - as above
+
     queue = Queue(database, actor=f"worker:{settings.name()}", ttl=settings.ttl)
     windows = Windows(offline=timedelta(seconds=settings.offline_s))
     tick = Tick(queue, windows=windows, every=timedelta(seconds=settings.sweep_s))
@@ -192,6 +190,11 @@ def _ticking(settings: WorkerSettings, database: Database, store: Store) -> Iter
 
 @contextmanager
 def _over_http(settings: WorkerSettings) -> Iterator[WorkerTransport]:
+    # Its messages' models are a twentieth of a worker's start.
+    from forge_worker.queue.http.gateway import HttpGateway  # noqa: PLC0415 - as above
+    from forge_worker.queue.http.session import Session  # noqa: PLC0415 - as above
+    from forge_worker.queue.http.store import HttpStore, WaitingObjects  # noqa: PLC0415 - as above
+
     tls = tls_context(settings.tls_ca, verify=not settings.insecure_skip_verify)
     _warn_of_readers(settings)
     servers = Servers(settings.url, longest_pause_s=settings.reconnect_limit_s)

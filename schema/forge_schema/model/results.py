@@ -13,7 +13,7 @@ from pydantic import Field
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import NOT_FINITE, NotFinite, Open, Record, ShownCounts, ShownState
 from forge_schema.model.quantities import names_text
-from forge_schema.model.states import Reason, Verdict
+from forge_schema.model.states import PROGRESS, Reason, Verdict
 
 # The fields of a run that are columns as they are.
 FIELDS = (
@@ -24,8 +24,6 @@ FIELDS = (
 SPENT = ("seconds", "gpu_seconds", "energy_j", "cost", "last_seconds")
 TABLES = ("parameters", "metrics", "result")
 KINDS = ("best", "min", "max", "last")
-# What a line of metrics says of its job's progress: no metrics.
-PROGRESS = frozenset({"step", "total", "progress"})
 # Instead of a metric's name: whichever metric is the best to draw.
 ANY_METRIC = "*"
 # The words of a metric's name, also of one like `valLoss`.

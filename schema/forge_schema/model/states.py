@@ -6,6 +6,8 @@ from enum import StrEnum
 from typing import TypeVar
 
 W = TypeVar("W", bound=str)
+# What a line of metrics says of its job's progress: no metrics.
+PROGRESS = frozenset({"step", "total", "progress"})
 
 
 class State(StrEnum):

@@ -10,7 +10,7 @@ from importlib import import_module, metadata
 
 # Loaded modules are no garbage; looking for some again and again would take a tenth of the start.
 USUAL = gc.get_threshold()
-gc.set_threshold(50_000)
+gc.set_threshold(200_000)
 sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: not to be imported
 
 

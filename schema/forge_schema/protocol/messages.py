@@ -44,6 +44,7 @@ from forge_schema.model.lease import End, Fence, Usage
 from forge_schema.model.reading import INTEGER, SMALLINT
 from forge_schema.model.states import ATTEMPT_REASONS, Phase, Reason, WorkerStatus
 from forge_schema.model.worker import MOST_GPUS, WARM, Capacity, Machine
+from forge_schema.protocol import OBJECTS
 
 # What the validators below check, in the JSON schema.
 A_PHASE: JsonDict = {
@@ -64,10 +65,8 @@ A_PUT: JsonDict = {
         "sha256": {"type": "string"},
     },
 }
-# Maximum number of leases and objects in one request.
-# A heartbeat with more leases would be larger than the server takes.
+# In one request: a heartbeat with more leases would be larger than the server takes.
 LEASES = 500
-OBJECTS = 100
 Part = Annotated[int, Field(ge=-INTEGER - 1, le=INTEGER), NUMERIC]
 
 

@@ -1,16 +1,21 @@
 """Cancelling, retrying, approving, annotating and deleting jobs, each in one statement."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from forge_schema.database.pool import Database, Row
-from forge_schema.model.admin import Approved
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import MOST_TAGS
 from forge_schema.model.job import Acted, checked_note, checked_tags
 from forge_schema.model.lease import array
 from forge_schema.model.quantities import counted
+
+if TYPE_CHECKING:
+    from forge_schema.model.admin import Approved
 
 MOST = 1_000
 # A job moving between two tables may be seen in neither; the next try finds it.
@@ -102,6 +107,8 @@ class JobActs:
         Raises:
             TooManyJobs: there are more than a thousand.
         """
+        from forge_schema.model.admin import Approved  # noqa: PLC0415 - workers approve nothing
+
         some = _some(job_ids)
         rows = self._database.rows(
             "approve", again=True, job_ids=array(some), actor=self._whose["actor"]

@@ -1,15 +1,27 @@
 """Pauses and limits: admins set them, and every claim respects them."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING
 
 from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Connection, Database, Row, run
-from forge_schema.model.admin import OwnerSettings, QueueSettings, TeamChanges
 from forge_schema.model.errors import ForgeError
 
-# The settings of a queue that was never set up.
-UNSET = QueueSettings().model_dump()
+if TYPE_CHECKING:
+    from forge_schema.model.admin import OwnerSettings, TeamChanges
+
+
+@cache
+def unset() -> dict[str, object]:
+    """Return the settings of a queue that was never set up."""
+    # Whoever only removes old tokens needs no models of what admins set.
+    from forge_schema.model.admin import QueueSettings  # noqa: PLC0415
+
+    return QueueSettings().model_dump()
 
 
 class NoSuchTeam(ForgeError):
@@ -30,11 +42,11 @@ class Limits:
         self._actor = actor
 
     def set_queue(self, queue: str, settings: Mapping[str, bool | int | str | None]) -> None:
-        """Set some of a queue's settings, named as in `UNSET`; the others stay.
+        """Set some of a queue's settings, named as in `unset`; the others stay.
 
         Every later claim respects them. A limit of None means none.
         """
-        params = {**UNSET, **settings, "given": Jsonb(dict(settings))}
+        params = {**unset(), **settings, "given": Jsonb(dict(settings))}
         self._set("set_queue", params, queue=queue)
 
     def queues(self, scope: list[str] | None = None) -> list[Row]:
@@ -83,6 +95,8 @@ class Limits:
 
         Who is in a team because an admin said so stays there. Idempotent.
         """
+        from forge_schema.model.admin import TeamChanges  # noqa: PLC0415 - as above
+
         who = {"actor": self._actor, "owner": owner}
         with self._database.transaction() as connection:
             run(connection, "lock_owners", {})

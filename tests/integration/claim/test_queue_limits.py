@@ -14,7 +14,7 @@ from forge_schema.explain import explain
 from forge_schema.model.admin import OwnerSettings, TeamChanges
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
-from forge_schema.queue.limits import UNSET
+from forge_schema.queue.limits import unset
 from forge_schema.sweeper.tick import Tick
 from forge_schema.wake import Hint
 from psycopg.types.json import Jsonb
@@ -284,7 +284,7 @@ def test_limits_set_at_the_same_time_are_both_known_to_the_lanes(rig: Rig) -> No
     rig.submit()
     lanes = {"queue": "default", "owners": []}
     changed = {"max_jobs": 0, "max_gpus": None}
-    of_queue = {**UNSET, "queue": "default", "given": Jsonb(changed), "actor": "user:root"}
+    of_queue = {**unset(), "queue": "default", "given": Jsonb(changed), "actor": "user:root"}
     with ThreadPoolExecutor(1) as pool:
         with rig.database.transaction() as connection:
             run(connection, "set_queue", of_queue)

@@ -7,7 +7,7 @@ from threading import Barrier, Event
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 import pytest
-from forge_schema.protocol.messages import OBJECTS
+from forge_schema.protocol import OBJECTS
 from forge_schema.storage.manifest import CHUNK_BYTES
 from forge_worker.transfers.sending import HASHED_BYTES, FileSender, FileSource, StoredChunks
 from forge_worker.transfers.threads import REQUESTS, TRANSFERS, Transfers, batches

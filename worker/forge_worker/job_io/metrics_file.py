@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 from forge_schema.model.fields import storable
-from forge_schema.model.results import PROGRESS
+from forge_schema.model.states import PROGRESS
 
 from forge_worker.files.safe_files import opened
 

@@ -11,7 +11,7 @@ from stat import S_ISREG
 from struct import error as WrongSize  # noqa: N812 - it names no struct otherwise
 from struct import unpack
 
-from forge_schema.model.results import PROGRESS
+from forge_schema.model.states import PROGRESS
 
 from forge_worker.attempt import LiveAttempt
 from forge_worker.files.formats.records import BrokenFile, records

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread, get_ident
 from typing import TypeVar
 
-from forge_schema.protocol.messages import OBJECTS
+from forge_schema.protocol import OBJECTS
 from forge_schema.storage.manifest import CHUNK_BYTES
 
 T = TypeVar("T")

@@ -13,8 +13,8 @@ from forge_schema.model.explanation import Explanation
 from forge_schema.model.fields import NOT_FINITE, Text
 from forge_schema.model.job import JobDetail
 from forge_schema.model.reading import link_of
-from forge_schema.model.results import PROGRESS, JobTest
-from forge_schema.model.states import Verdict
+from forge_schema.model.results import JobTest
+from forge_schema.model.states import PROGRESS, Verdict
 from forge_schema.model.stored import Checkpoint
 from forge_schema.read.audit import names_of
 from forge_schema.read.jobs import EVENTS_SHOWN, RUNS_SHOWN, Jobs, JobStory

@@ -1,18 +1,19 @@
 """Requests to the servers: with the worker's token, in JSON, with errors as exceptions."""
 
+from __future__ import annotations
+
 import ssl
 from collections.abc import Callable
 from functools import partial
 from threading import Lock
 from time import monotonic
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import httpx
 import structlog
 from forge_schema.http_client import NOT_SENT, open_client, retry_after_s, untrusted
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import Problem
-from forge_schema.protocol.messages import Body
 from forge_schema.queue.queue import WorkerUnknown
 from forge_schema.queue.registry import NameInUse
 from forge_schema.signing import Signing
@@ -26,6 +27,9 @@ from forge_worker.circuit_breaker import (
     Servers,
     ServerUnreachable,
 )
+
+if TYPE_CHECKING:
+    from forge_schema.protocol.messages import Body
 
 A = TypeVar("A", bound=BaseModel)
 

@@ -11,9 +11,9 @@ from typing import BinaryIO, TypeVar
 
 import stamina
 from forge_schema.model.stored import SignedUrl
+from forge_schema.protocol import OBJECTS
 from forge_schema.protocol.answers import Nothing, SignedUrls
 from forge_schema.protocol.messages import (
-    OBJECTS,
     InputsWanted,
     ObjectsWanted,
     ObjectWanted,

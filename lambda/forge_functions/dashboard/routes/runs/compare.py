@@ -10,7 +10,7 @@ from fastapi import Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.job import JobDetail
 from forge_schema.model.reading import LARGEST, link_of
-from forge_schema.model.results import PROGRESS
+from forge_schema.model.states import PROGRESS
 from forge_schema.read.jobs import JobStory
 
 from forge_functions.dashboard.page import page
