@@ -286,7 +286,9 @@ def _limit_team(backend: Backend, team: str, given: dict[str, Any]) -> None:
     narration.say(f"team {team}: {_limits(now)}{_budget(before, now)}")
 
 
-def _budget(before: OwnerSettings | OwnerLimits | Team, now: OwnerSettings | Team) -> str:
+def _budget(
+    before: OwnerSettings | OwnerLimits | Team, now: OwnerSettings | OwnerLimits | Team
+) -> str:
     """Return the month's budget in words; what follows holds for GPU-hours and cost alike."""
     if not (budget := _spent(now.gpu_hours_per_month, now.cost_per_month)):
         return ""
