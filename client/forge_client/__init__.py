@@ -55,6 +55,10 @@ PLACES = {
 }
 
 
+def __dir__() -> list[str]:
+    return [*__all__]
+
+
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any exported name
     # Commands that need none of these start faster without them.
     for module, names in PLACES.items():

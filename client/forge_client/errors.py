@@ -9,6 +9,8 @@ from typing import TypeVar
 from forge_schema.model.errors import ForgeError
 
 T = TypeVar("T")
+# Of a wrong field; a command names itself instead of `forge submit`.
+FIELDS_HINT = "`forge submit --help` lists the options"
 # Seconds; beyond that, whoever waits had better know.
 OUTAGE_S = 600.0
 
@@ -80,6 +82,7 @@ EXIT_CODES = {
     "timezone_unknown": ExitCode.USAGE,
     "url_unusable": ExitCode.USAGE,
     "usage": ExitCode.USAGE,
+    "artifact_unknown": ExitCode.NOT_FOUND,
     "attempt_unknown": ExitCode.NOT_FOUND,
     "backup_missing": ExitCode.NOT_FOUND,
     "checkpoint_unknown": ExitCode.NOT_FOUND,
@@ -89,6 +92,7 @@ EXIT_CODES = {
     "owner_not_in_team": ExitCode.NOT_FOUND,
     "not_invited": ExitCode.DENIED,
     "team_not_found": ExitCode.NOT_FOUND,
+    "metric_unknown": ExitCode.NOT_FOUND,
     "no_result": ExitCode.NOT_FOUND,
     "not_uploaded": ExitCode.NOT_FOUND,
     "queue_not_found": ExitCode.NOT_FOUND,

@@ -69,6 +69,10 @@ def _run() -> None:
                 app(prog_name="forge")
     except ClientError as error:
         _debug(error)
+        # Only where something is wrong.
+        from forge_client.cli.quick.naming import name_as_typed  # noqa: PLC0415
+
+        name_as_typed(error, sys.argv[1:])
         narration.complain(error)
         sys.exit(error.exit_code)
     except BrokenPipeError:

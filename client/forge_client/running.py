@@ -83,10 +83,29 @@ def find(folder: Path | None = None) -> Running:
     except (OSError, ValueError) as error:
         raise ClientError(
             f"no `forge up` is running in {folder}, and no server or database is named",
-            hint="start `forge up` in another terminal, or set FORGE_URL and FORGE_API_KEY, or"
-            " FORGE_DATABASE_URL and FORGE_STORE_URL",
+            hint=_what_to_name(),
             code="not_running",
         ) from error
+
+
+def is_there() -> bool:
+    """Tell whether `find` finds one."""
+    with suppress(OSError, ValueError):
+        read(latest_dir())
+        return True
+    return False
+
+
+def _what_to_name() -> str:
+    # Only where nothing is found.
+    from forge_client.http import logins  # noqa: PLC0415
+
+    if servers := logins.servers():
+        return f"set FORGE_URL to a server that you are logged in to: {' or '.join(servers)}"
+    return (
+        "start `forge up` in another terminal, or set FORGE_URL and FORGE_API_KEY, or"
+        " FORGE_DATABASE_URL and FORGE_STORE_URL"
+    )
 
 
 def find_loaded(folder: Path | None = None) -> Running:

@@ -55,6 +55,10 @@ class Settings(BaseModel):
     owner: str = Field(default_factory=login_name)
     # Whether the server is only what a folder's forge.toml says, which anybody may have written.
     named_by_folder: bool = False
+    # What the API key was given as, for errors.
+    key_named: str = "FORGE_API_KEY"
+    # Whether the server is the only one that this user is logged in to, and nothing names any.
+    by_login: bool = False
 
     @property
     def job_owner(self) -> str | None:
@@ -104,7 +108,7 @@ class Settings(BaseModel):
         if self.api_key_file is not None:
             return read_key(self.api_key_file)
         if self.api_key is not None:
-            return checked_key(self.api_key.get_secret_value(), "FORGE_API_KEY")
+            return checked_key(self.api_key.get_secret_value(), self.key_named)
         return None
 
     def connection(self) -> QueueConnection:
@@ -131,12 +135,13 @@ class Settings(BaseModel):
         return QueueConnection(up.database_url, store_url, up.dir, up.url or None)
 
     def note(self) -> str:
-        """Return which `forge up` is used, if there is a choice and nothing makes it, else ""."""
+        """Return what is used, if there is a choice and nothing makes it, else ""."""
+        from forge_client import default_paths, running  # noqa: PLC0415 - as above
+
+        if self.by_login and default_paths.default_dir().exists():
+            return f"no `forge up` runs: using {self.url}, where you are logged in"
         if self.url or self.database_url or self.dir:
             return ""
-        # As above.
-        from forge_client import running  # noqa: PLC0415
-
         return running.note()
 
 
@@ -172,14 +177,29 @@ def load(flags: Mapping[str, object], project: Mapping[str, object]) -> Settings
     by_folder = chosen == "url" and not (given.get("url") or variables.get("url"))
     others = {name: None for name in PLACES if name != chosen}
     settings = settings.model_copy(update={**others, "named_by_folder": by_folder})
-    return _with_one_key(settings, given, variables)
+    return _with_login(_with_one_key(settings, given, variables))
+
+
+def _with_login(settings: Settings) -> Settings:
+    """Return settings that name nothing with the only login, unless a `forge up` runs."""
+    named = (settings.url, settings.database_url, settings.dir)
+    if any(named) or settings.api_key or settings.api_key_file:
+        return settings
+    # As below.
+    from forge_client import running  # noqa: PLC0415
+    from forge_client.http import logins  # noqa: PLC0415
+
+    servers = [] if running.is_there() else logins.servers()
+    if len(servers) != 1:
+        return settings
+    return settings.model_copy(update={"url": servers[0], "by_login": True})
 
 
 def _with_one_key(
     settings: Settings, given: Mapping[str, object], variables: Mapping[str, object]
 ) -> Settings:
     if "api_key" in given:
-        return settings.model_copy(update={"api_key_file": None})
+        return settings.model_copy(update={"api_key_file": None, "key_named": "api_key"})
     if "api_key_file" not in given and {"api_key", "api_key_file"} <= variables.keys():
         raise _conflict("FORGE_API_KEY and FORGE_API_KEY_FILE are both set", "unset one of them")
     return settings
@@ -187,7 +207,7 @@ def _with_one_key(
 
 def _variables() -> dict[str, str]:
     """Return the FORGE_* variables that are set, by the names of their fields."""
-    names = Settings.model_fields.keys() - {"named_by_folder"}
+    names = Settings.model_fields.keys() - {"named_by_folder", "by_login", "key_named"}
     known = {name: os.environ.get(f"FORGE_{name.upper()}") for name in names}
     return {name: text for name, text in known.items() if text}
 

@@ -10,7 +10,7 @@ from forge_schema.model.errors import plainly
 from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
-from forge_client.cli.options.command_line import COMMANDS, JobCommand, suggest_option
+from forge_client.cli.options.command_line import COMMANDS, JobCommand, name_model, suggest_option
 from forge_client.cli.options.session import Flags
 from forge_client.errors import MEANINGS
 
@@ -113,6 +113,7 @@ class Commands(TyperGroup):
         except Exception as error:
             if isinstance(error, typer.BadParameter):
                 error.message = plainly(error.message)
+                name_model(error)
             suggest_option(error)
             raise
 

@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 import psycopg
 from forge_schema.database.connections import EXAMPLE, SCHEMES, url_fault
 from forge_schema.model.errors import JobInvalid
+from pydantic import ValidationError
 
 from forge_client.errors import ClientError, as_client_error
 
@@ -27,6 +28,10 @@ def translated() -> Iterator[None]:
                 from forge_client.project.request import refused  # noqa: PLC0415
 
                 raise refused(error.faults[0]) from None
+            except ValidationError as error:
+                from forge_client.project.request import invalid  # noqa: PLC0415 - as above
+
+                raise invalid(error) from error
     except psycopg.Error as error:
         first_line = str(error).strip().partition("\n")[0]
         raise ClientError(

@@ -43,6 +43,10 @@ def loss(error: Exception, place: str) -> ClientError | Retryable:
         return _tls(f"no TLS connection to {place} is possible: {_why(broken)}", SCHEME_HINT)
     if (unknown := below(error, socket.gaierror)) is not None:
         return Retryable(_unreachable(place, _why(unknown), proxy), unsure=False)
+    if isinstance(error, httpx.RemoteProtocolError) and place.startswith("http://"):
+        failed = _unreachable(place, _why(error), proxy)
+        failed.hint = "if it speaks TLS, write https://; else check what listens there"
+        return Retryable(failed, unsure=True)
     if isinstance(error, httpx.TransportError) and not isinstance(error, httpx.UnsupportedProtocol):
         return Retryable(
             _unreachable(place, _why(error), proxy), unsure=not isinstance(error, NOT_SENT)
@@ -230,7 +234,7 @@ REQUEST_PATH = re.compile(r"body\.(jobs\.\d+|spec)\.")
 
 
 @contextmanager
-def rejected_job() -> Iterator[None]:
+def rejected_job(hint: str) -> Iterator[None]:
     """Name the fields of a rejected job as users write them."""
     try:
         yield
@@ -238,8 +242,4 @@ def rejected_job() -> Iterator[None]:
         if error.code != "invalid":
             raise
         message = REQUEST_PATH.sub("", error.message).replace("Value error, ", "")
-        raise ClientError(
-            message,
-            hint="`forge submit --help` lists the options",
-            code="spec_invalid",
-        ) from error
+        raise ClientError(message, hint=hint, code="spec_invalid") from error

@@ -5,7 +5,7 @@ may be a stranger's, so keys are sent to it only after the user has agreed.
 """
 
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from forge_client import default_paths
 from forge_client.errors import ClientError
@@ -27,6 +27,13 @@ def kept(url: str) -> str | None:
         return read_key(_path(url))
     except ClientError:
         return None
+
+
+def servers() -> list[str]:
+    """Return the servers for which keys are kept."""
+    folder = default_paths.logins()
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return [unquote(name) for name in names if not name.startswith(".")]
 
 
 def forget(url: str) -> None:

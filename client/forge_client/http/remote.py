@@ -22,7 +22,7 @@ from forge_schema.service.findings import Findings
 from forge_schema.service.verb import Parameter, Verb, item_of
 from pydantic import BaseModel
 
-from forge_client.errors import as_client_error
+from forge_client.errors import FIELDS_HINT, as_client_error
 from forge_client.findings import PAGE
 from forge_client.http.errors import rejected_job
 from forge_client.http.transport import Transport
@@ -87,6 +87,12 @@ class HttpFindings(Findings):
         return Runs(items=items, found=len(items), more=more)
 
 
+def _hint(verb: Verb) -> str:
+    """Return what helps with wrong fields: of jobs, they are the options of a command."""
+    others = ("/inputs", "/notification", "/notifier")
+    return "" if any(place in verb.path for place in others) else FIELDS_HINT
+
+
 class ServerVerbs:
     """Asks a server.
 
@@ -108,7 +114,7 @@ class ServerVerbs:
         with as_client_error():
             arguments = verb.bound(args, kwargs)
             given = self._given(verb, arguments)
-        with rejected_job() if verb.names_fields else nullcontext():
+        with rejected_job(_hint(verb)) if verb.names_fields else nullcontext():
             answer = self._transport.ask(
                 verb.method,
                 _path(verb.path, given),

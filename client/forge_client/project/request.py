@@ -2,7 +2,6 @@
 
 import math
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from forge_schema.model.errors import plainly, shorter
 from forge_schema.model.quantities import MIB, PART, capacity, seconds, size
 from forge_schema.model.spec import CODE, KEYS, Key, Option
+from forge_schema.model.spec.shell_signs import without_signs, words_of
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -24,7 +24,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from forge_client.errors import ClientError
+from forge_client.errors import FIELDS_HINT, ClientError
+from forge_client.project import FILE
 from forge_client.project.checkpoint_names import parsed
 
 _Name = Annotated[str, Field(pattern=r"^\s*[0-9]+(:[0-9]+\.[0-9]+)?\s*$")]
@@ -115,7 +116,11 @@ _Below = Annotated[str, Field(pattern=r"^(\./)?((?!\.\.?/)[^/\\]+/)*(?!\.\.?/*$)
 
 
 def _words(command: object) -> object:
-    return shlex.split(command) if isinstance(command, str) else command
+    return words_of(command) if isinstance(command, str) else command
+
+
+def _unsigned(words: list[str]) -> list[str]:
+    return [*without_signs(words)]
 
 
 def words(command: Sequence[str] | str) -> list[str]:
@@ -227,7 +232,8 @@ class Request(_Plain):
     model_config = ConfigDict(defer_build=False)
 
     command: Annotated[
-        list[str] | None, BeforeValidator(_words, json_schema_input_type=_Line | _Words)
+        Annotated[list[str], AfterValidator(_unsigned)] | None,
+        BeforeValidator(_words, json_schema_input_type=_Line | _Words),
     ] = None
     nodes: Nodes = None
     labels: dict[str, str] = Field(default_factory=dict)
@@ -345,6 +351,15 @@ def no_command() -> ClientError:
     )
 
 
+def nothing_to_keep(folder: object) -> ClientError:
+    """Return the error for a job config without a field."""
+    return ClientError(
+        f"there is nothing to save: {folder or 'no folder'} has no {FILE}, and there is no command",
+        hint=f"write the job into {FILE}, or give its command",
+        code="option_invalid",
+    )
+
+
 def refused(first: Mapping[str, Any]) -> ClientError:
     """Return an error that names the wrong field and its fault, from pydantic's first error."""
     # An option or a key of forge.toml, whichever table it is in.
@@ -352,11 +367,31 @@ def refused(first: Mapping[str, Any]) -> ClientError:
     if first["type"] == "extra_forbidden":
         return _unknown(field)
     fault = ": ".join(filter(None, [field, plainly(first["msg"])]))
-    return ClientError(
-        in_own_words(fault),
-        hint="`forge submit --help` lists the options",
-        code="spec_invalid",
-    )
+    return ClientError(in_own_words(fault), hint=FIELDS_HINT, code="spec_invalid")
+
+
+def check_fields(names: Iterable[str]) -> None:
+    """Check that a job has fields of these names.
+
+    Raises:
+        ClientError: it has no such field.
+    """
+    for name in names:
+        if name not in KNOWN:
+            raise _unknown(name)
+
+
+def invalid(error: ValidationError, known: Iterable[str] = ()) -> ClientError:
+    """Return an error about an argument of a call that is no field of a job."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        there = sorted(known)
+        near = get_close_matches(field, there, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(there)}"
+        return ClientError(f"there is no {field!r}", hint=hint, code="option_invalid")
+    fault = ": ".join(filter(None, [field, plainly(first["msg"])]))
+    return ClientError(fault, hint="correct the value", code="option_invalid")
 
 
 def _unknown(field: str) -> ClientError:

@@ -259,7 +259,19 @@ def with_packages(
     """
     for request in requests:
         _check_folder(request.checkpoint_dir, listing)
+        _check_dockerfile(request, listing, below or {})
     return choose_packages(requests, listing, below)
+
+
+def _check_dockerfile(request: Request, listing: Listing, below: Mapping[str, Any]) -> None:
+    named = any(getattr(request, way) for way in IMAGE_WAYS)
+    path = request.dockerfile if named else below.get("dockerfile")
+    if path and path not in {entry.name for entry in listing.files}:
+        raise ClientError(
+            f"the Dockerfile {path!r} is not among the project's files",
+            hint="check the path, or upload it with --include if .gitignore leaves it out",
+            code="option_invalid",
+        )
 
 
 def _check_folder(path: str | None, listing: Listing) -> None:

@@ -194,8 +194,8 @@ def _tell_command(request: Request, listing: Listing, narrator: Narrator) -> Non
     program, *words = request.command or [""]
     if " " in program.strip() and not words:
         narrator.warn(
-            f"{program!r} is one word, the name of a program: write the words separately,"
-            f" -- {program}"
+            f"{program!r} is one word, the name of a program: write a command as one text, or each"
+            " of its words as one of the list"
         )
     # A launcher and a notebook's runner take the file; a handler is no program.
     elif request.launcher or request.handler or is_notebook(request.command):

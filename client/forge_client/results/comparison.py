@@ -1,6 +1,7 @@
 """Comparing the points of benchmarks: mean, median, spread, and the ratio to a baseline."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
@@ -17,6 +18,8 @@ from forge_client.search.plan import TRIAL
 RESULT, METRICS = "result.", "metrics."
 # Parameters that only number the jobs of a benchmark's point, and the trials of a search.
 NUMBERS = (REPEAT, TRIAL)
+LOSS = re.compile(r"(?i)(?<![a-z])loss(?![a-z])")
+HELD_OUT = re.compile(r"(?i)(?<![a-z])(val|valid|validation|eval)")
 # The maximum number of existing names to list.
 SHOWN = 30
 
@@ -107,6 +110,14 @@ def compare(
     own = {metric, f"{RESULT}{metric}", f"{METRICS}{metric}"}
     others = [name for name in numbers if name not in own]
     return SweepComparison(groups, without, others)
+
+
+def usual_metric(sweeps: Mapping[str, Sequence[SweepPoint]]) -> str:
+    """Return the loss that the jobs of sweeps report, best of what they held out; else seconds."""
+    written = _numbers([point for points in sweeps.values() for point in points])
+    names = [name.removeprefix(RESULT).removeprefix(METRICS) for name in written]
+    losses = [name for name in names if LOSS.search(name)]
+    return next(iter(sorted(losses, key=lambda name: not HELD_OUT.search(name))), SPENT[0])
 
 
 def _check(points: Sequence[SweepPoint], metric: str, by: Sequence[str]) -> None:

@@ -1,8 +1,10 @@
-"""Sweeps, workers and ranks by what people call them."""
+"""Sweeps, workers, ranks, attempts and files by what people call them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from forge_schema.model.quantities import names_text
@@ -11,6 +13,7 @@ from forge_client.errors import ClientError
 
 if TYPE_CHECKING:
     from forge_schema.model.job import JobStatus
+    from forge_schema.model.stored import Artifact
     from forge_schema.model.worker import WorkerInfo
 
     from forge_client.backend import Backend
@@ -80,3 +83,63 @@ def require_rank(job: JobStatus, rank: int | None) -> None:
         hint=several if job.nodes > 1 else "it runs on one machine, which is rank 0",
         code="rank_unknown",
     )
+
+
+def require_attempt(job: JobStatus, attempt: int | None) -> None:
+    """Check that a job has had an attempt.
+
+    Raises:
+        ClientError: it has had fewer.
+    """
+    if attempt is None or 0 < attempt <= job.attempt:
+        return
+    raise ClientError(
+        f"job {job.job_id} has had no attempt {attempt}",
+        hint=f"`forge show {job.job_id}` lists its attempts",
+        code="attempt_unknown",
+    )
+
+
+def chosen_files(job: int, files: Sequence[Artifact], only: Sequence[str]) -> list[Artifact]:
+    """Return the files of a job that have these paths, are below them, or match them as patterns.
+
+    Raises:
+        ClientError: one of them chooses none.
+    """
+    paths = [file.path for file in files]
+    chosen = {path for pattern in only for path in _matching(job, paths, pattern)}
+    return [file for file in files if file.path in chosen]
+
+
+def _matching(job: int, paths: Sequence[str], pattern: str) -> list[str]:
+    bare = pattern.removeprefix("./").rstrip("/")
+    names = {path: path if "/" in bare else path.rpartition("/")[2] for path in paths}
+    found = [
+        path
+        for path in paths
+        if path == bare or path.startswith(f"{bare}/") or fnmatchcase(names[path], bare)
+    ]
+    if not found:
+        near = get_close_matches(bare, paths, SHOWN) or paths
+        raise ClientError(
+            f"job {job} has no artifact {pattern!r}",
+            hint=f"it has {names_text(near, SHOWN)}",
+            code="artifact_unknown",
+        )
+    return found
+
+
+def require_metrics(job: int, names: Sequence[str], known: Sequence[str]) -> None:
+    """Check that a job has written metrics of these names.
+
+    Raises:
+        ClientError: it has not written one of them.
+    """
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, SHOWN) or known
+            raise ClientError(
+                f"job {job} has written no metric {name!r}",
+                hint=f"it has written {names_text(near, SHOWN)}" if known else "",
+                code="metric_unknown",
+            )

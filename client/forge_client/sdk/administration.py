@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from forge_schema.model.admin import (
     ApiKey,
@@ -21,14 +21,18 @@ from forge_schema.model.admin import (
 )
 from forge_schema.model.job import Event
 from forge_schema.model.overview import Overview
+from forge_schema.model.quantities import names_text
+from forge_schema.model.states import Role
 from forge_schema.model.worker import WorkerInfo
+from pydantic import BaseModel, ValidationError
 
 from forge_client.backend import Backend, Check
 from forge_client.errors import ClientError
-from forge_client.project.request import several
+from forge_client.project.request import invalid, several
 from forge_client.results.names import find_worker
 from forge_client.sdk.rows import Rows
 
+M = TypeVar("M", bound=BaseModel)
 PAGE = 1000
 LAST_DAY = timedelta(days=1)
 
@@ -148,7 +152,7 @@ class Administration:
 
     def limit_queue(self, queue: str, **limits: Unpack[QueueLimits]) -> None:
         """Limit how much of a queue runs at once. Limits left out stay; None removes one."""
-        changed = QueueChanges(**limits).model_dump(exclude_unset=True)
+        changed = _made(QueueChanges, limits).model_dump(exclude_unset=True)
         self.backend.admin.change_queue(queue, changed)
 
     def set_queue(
@@ -170,7 +174,9 @@ class Administration:
             "most_preempted": most_preempted,
         }
         changed = {name: value for name, value in given.items() if value is not None}
-        self.backend.admin.change_queue(queue, changed)
+        self.backend.admin.change_queue(
+            queue, _made(QueueChanges, changed).model_dump(exclude_unset=True)
+        )
 
     def owners(self) -> Rows[OwnerLimits]:
         """Return the owners with their limits."""
@@ -184,7 +190,7 @@ class Administration:
         listed = self.backend.admin.owner_limits()
         known = next((row for row in listed if row.owner == owner), OwnerSettings())
         kept = {name: getattr(known, name) for name in ("max_jobs", "max_gpus", "weight")}
-        self.backend.admin.limit_owner(owner, OwnerSettings(**{**kept, **limits}))
+        self.backend.admin.limit_owner(owner, _made(OwnerSettings, {**kept, **limits}))
 
     def approvals(
         self, *, owner: str | None = None, sweep: str | None = None
@@ -227,6 +233,7 @@ class Administration:
         those of a team, or of everyone, and changes none of them. An invitation expires, unless
         whoever gets it accepts it: `forge login URL --invitation TEXT`.
         """
+        require_choice("role", role, [*Role])
         return self.backend.admin.create_key(
             owner, role, name=name, lasts=lasts, public_key=public_key, team=team,
             everyone=everyone, invitation=invitation,
@@ -252,7 +259,7 @@ class Administration:
 
         Limits left out stay; None removes one.
         """
-        changes = TeamChanges(join=list(join), leave=list(leave), **limits)
+        changes = _made(TeamChanges, {"join": several(join), "leave": several(leave), **limits})
         return self.backend.admin.change_team(name, changes)
 
     def remove_team(self, name: str) -> None:
@@ -321,6 +328,32 @@ class Administration:
 
     def _worker(self, worker: str | int) -> int:
         return find_worker(self.backend, str(worker)).id
+
+
+def require_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Check that a value is one of several.
+
+    Raises:
+        ClientError: it is none of them.
+    """
+    if value not in choices:
+        raise ClientError(
+            f"{name}: {value!r} is not known",
+            hint=f"write {names_text([*choices], len(choices), last='or')}",
+            code="option_invalid",
+        )
+
+
+def _made(kind: type[M], fields: Mapping[str, Any]) -> M:
+    """Make a model of the arguments of a call.
+
+    Raises:
+        ClientError: one is unknown or invalid.
+    """
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        raise invalid(error, kind.model_fields) from None
 
 
 def _labels(labels: Mapping[str, str] | None) -> Mapping[str, str] | None:

@@ -4,7 +4,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, get_args
 
 from forge_schema.model.job import ListedJob
 from forge_schema.model.results import Experiment, GroupedBy, Run, RunGroup
@@ -19,7 +19,7 @@ from forge_client.project.request import several, words
 from forge_client.project.submission import PYTEST, called
 from forge_client.project.tasks import packing
 from forge_client.results.names import whole_name
-from forge_client.sdk.administration import Administration
+from forge_client.sdk.administration import Administration, require_choice
 from forge_client.sdk.job import Job
 from forge_client.sdk.plans import Plans
 from forge_client.sdk.rows import FoundRows, Rows
@@ -70,6 +70,10 @@ class Client(Plans, Administration):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        place = self._settings.url or self._settings.dir or ""
+        return f"Client({str(place)!r})" if place else "Client()"
 
     def close(self) -> None:
         """Close the connections."""
@@ -365,8 +369,9 @@ class Client(Plans, Administration):
             owner: only this owner's jobs.
 
         Raises:
-            ClientError: the query is not a filter.
+            ClientError: the query is not a filter, or `by` is none of these.
         """
+        require_choice("by", by, get_args(GroupedBy))
         page = self.backend.findings.run_groups(query, by=by, owner=owner)
         return FoundRows(page.items, found=page.found, more=page.more)
 

@@ -24,7 +24,7 @@ from forge_client.backend import Backend
 from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import Scalar
-from forge_client.project.request import several
+from forge_client.project.request import check_fields, several
 from forge_client.project.task_runner import RECORDS
 from forge_client.project.tasks import packs
 from forge_client.sdk import function_runner as runner
@@ -37,7 +37,7 @@ from forge_client.sdk.function_files import (
     stage,
     with_project,
 )
-from forge_client.sdk.job import Job, JobFailed
+from forge_client.sdk.job import RUN, Job, JobFailed, pickled
 from forge_client.sdk.sending import requests
 from forge_client.sdk.spec import NamedSpec
 
@@ -140,12 +140,7 @@ class FunctionJob(Job, Generic[T]):
 
     def _unpickled(self, read: Callable[[], bytes]) -> Any:  # noqa: ANN401 - as above
         if not self._loads_pickles:
-            raise ClientError(
-                f"what job {self.id} returned is a pickle, and to load one can run code here",
-                hint="if you trust the job, make the function with @job(pickled=True), and read it"
-                f" with `.job({self.id}).result()`; or return numbers, text, lists and dicts",
-                code="result_pickled",
-            )
+            raise pickled(self.id)
         try:
             return pickle.loads(read())  # noqa: S301 - see above
         except ClientError:
@@ -239,6 +234,7 @@ class JobFunction(Generic[P, R]):
         client: Client | None = None,
         pickled: bool = False,
     ) -> None:
+        check_fields(spec)
         functools.update_wrapper(self, function)
         self.__name__ = function.__name__
         self.function = function
@@ -250,6 +246,9 @@ class JobFunction(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"JobFunction({self.__name__})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # In a job, which may lack this package, it is the bare function.
@@ -396,7 +395,7 @@ class JobFunction(Generic[P, R]):
             **listed,
             **self.spec,
             "idempotency_key": f"{key}:{number}" if key and number else key,
-            "command": ["python3", f"{FOLDER}/run.py", str(number)],
+            "command": ["python3", RUN, str(number)],
         }
 
 

@@ -27,12 +27,16 @@ from forge_client.project.submission import repeated
 from forge_client.results.endings import check_acted, decisive, ending
 from forge_client.results.follow import QUICKEST_S, follow
 from forge_client.results.log_reader import LogPart, LogPiece, LogReader
+from forge_client.results.names import chosen_files, require_attempt, require_rank
+from forge_client.sdk.function_runner import PICKLED, STORED
 from forge_client.sdk.rows import Rows, jobs_html
 from forge_client.sdk.rows import follow as follow_all
 from forge_client.sdk.spec import ChangedSpec, NamedSpec
 from forge_client.sdk.watch import watch
 
 TAIL_LINES = 20
+# What runs a function, in the folder of its job.
+RUN = ".forge-function/run.py"
 UTF_8 = codecs.getincrementaldecoder("utf-8")
 
 
@@ -147,8 +151,15 @@ class Job:
     def _outcome(self, status: JobStatus) -> Any:  # noqa: ANN401 - as above
         """Return what an ended job found, or raise how it failed."""
         if status.state == "succeeded":
-            return self.found()
+            return self._plain(self.found())
         raise self._failure(status)
+
+    def _plain(self, document: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Refuse what a function returned and is no JSON: only its own job can load it."""
+        is_pickle = document is not None and document.keys() <= {PICKLED, STORED}
+        if document and is_pickle and RUN in (self.status().spec.get("command") or ()):
+            raise pickled(self.id)
+        return document
 
     def _failure(self, status: JobStatus) -> JobFailed:
         kind = JobCancelled if status.state == "cancelled" else JobFailed
@@ -202,13 +213,18 @@ class Job:
             attempt: only the output of this attempt; None means all.
 
         Raises:
-            ClientError: a part of it is damaged, after all others; without `follow`.
+            ClientError: there is no such rank or attempt; or, after all others, a part of it is
+                damaged. With `follow`, neither.
         """
         part = LogPart(rank=rank, attempt=attempt)
         if follow:
             followed = _follow(self, part)
             yield from _texts(item for item in followed if isinstance(item, LogPiece))
             return
+        if rank is not None or attempt is not None:
+            status = self.status()
+            require_rank(status, rank)
+            require_attempt(status, attempt)
         reader = LogReader(self.backend, self.id, part)
         yield from _texts(reader.new(final=True))
         if reader.damaged:
@@ -439,15 +455,33 @@ class Job:
         """Return the job's checkpoints, newest first."""
         return self.backend.checkpoints(self.id)
 
-    def download(self, to: Path | str) -> list[Path]:
+    def download(self, to: Path | str, only: Sequence[str] | str = ()) -> list[Path]:
         """Download and verify the job's artifacts into a folder, and return their paths.
 
         Until the job has succeeded, and if it left none, the folder is empty and so is the list.
+
+        Args:
+            to: the folder.
+            only: paths, or patterns such as `"best*.pt"`; without any, all artifacts.
+
+        Raises:
+            ClientError: there are artifacts, and one of `only` chooses none.
         """
         if files := self.artifacts():
-            return download_all(self.backend, files, Path(to))
+            chosen = chosen_files(self.id, files, several(only)) if only else files
+            return download_all(self.backend, chosen, Path(to))
         Path(to).mkdir(parents=True, exist_ok=True)
         return []
+
+
+def pickled(job_id: int) -> ClientError:
+    """Return the error for a result that is a pickle, which is not loaded unasked."""
+    return ClientError(
+        f"what job {job_id} returned is a pickle, and to load one can run code here",
+        hint="if you trust the job, make the function with @job(pickled=True), and read it"
+        f" with `.job({job_id}).result()`; or return numbers, text, lists and dicts",
+        code="result_pickled",
+    )
 
 
 def _texts(pieces: Iterable[LogPiece]) -> Iterator[str]:

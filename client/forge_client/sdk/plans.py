@@ -10,7 +10,7 @@ from forge_schema.model.notifications import Delivery, KeptNotification, Notific
 from forge_client.backend import Backend
 from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
-from forge_client.project.request import several
+from forge_client.project.request import nothing_to_keep, several
 from forge_client.sdk.rows import Rows
 from forge_client.sdk.sending import Sender, packed, requests
 from forge_client.sdk.spec import KeptSpec, RepeatedSpec
@@ -99,12 +99,14 @@ class Plans:
             **spec: fields of the job, as `submit` takes them.
 
         Raises:
-            ClientError: a field is unknown or invalid.
+            ClientError: a field is unknown or invalid, or none is given.
         """
         project = Project() if folder is None else Project.read(Path(folder))
         (request,) = requests(project, [{"command": command, **spec}])
         fields = request.fields()
         fields.pop("idempotency_key", None)
+        if not any(fields.values()):
+            raise nothing_to_keep(folder)
         self.backend.keep_template(name, fields)
         return self.backend.template(name)
 

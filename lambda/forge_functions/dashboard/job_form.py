@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from forge_schema.model.errors import JobInvalid
 from forge_schema.model.spec import JobSpec, Resources
+from forge_schema.model.spec.shell_signs import words_of
 from pydantic import BaseModel, Field
 
 MIB_PER_GIB = 1024
@@ -122,7 +123,7 @@ class JobForm(BaseModel):
         needs |= {name: text for name in WORDS if (text := getattr(self, name).strip())}
         needs |= {ROOMS[name]: v for name, v in read.some(ROOMS, self, _mib).items()}
         for name, value in (
-            ("command", read("command", self.command, shlex.split)),
+            ("command", read("command", self.command, words_of)),
             ("labels", read("labels", self.labels, _pairs)),
             ("env", read("env", self.env, _pairs)),
             ("tags", self.tags.replace(",", " ").split()),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from typing import Any
 
 from psycopg import sql
 
@@ -102,6 +103,7 @@ class Reports:
         with self._database.reporting() as connection:
             bounds: dict[str, object] = {"scope": scope, "count": count}
             bounds |= {bound: _bound(connection, text, chosen) for bound, text in given.items()}
+            _check_order(bounds, given)
             # Not prepared, so that the planner sees the bounds.
             cursor = connection.execute(_query(name, chosen, by, bounds), bounds, prepare=False)
             return cursor.fetchall()
@@ -127,6 +129,14 @@ def _check(
         )
     if scope is not None and not chosen.owned:
         raise ReportColumnUnknown(f"the report {name} is not divided by owner")
+
+
+def _check_order(bounds: Mapping[str, Any], given: Mapping[str, str]) -> None:
+    if "since" in bounds and "until" in bounds and bounds["since"] > bounds["until"]:
+        raise SinceInvalid(
+            f"it would end before it begins: since {given['since']} until {given['until']}",
+            hint="exchange them",
+        )
 
 
 def _bound(connection: Connection, text: str, chosen: Report) -> object:

@@ -14,7 +14,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import Firing, IdempotencyConflict, Schedule
 from forge_schema.model.spec import JobSpec
 from forge_schema.queue.submission import LaneIds, Submission
-from forge_schema.schedules.times import INSTANT, Cron
+from forge_schema.schedules.times import INSTANT, Cron, spelled_out
 
 SHOWN = 3
 
@@ -55,7 +55,7 @@ class Schedules:
             again=True,
             owner=self._owner,
             name=name,
-            cron=cron,
+            cron=spelled_out(cron),
             timezone=timezone,
             spec=Jsonb(dict(spec)),
             overlap=overlap,

@@ -15,11 +15,32 @@ from forge_schema.model.quantities import counted
 # In cron, a week begins on Sunday, which is 0 and 7. APScheduler counts from Monday.
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 SUNDAY_AT_THE_END = 7
-FIELDS = 5
+# The other fields of cron in its order, and what stands in them.
+BOUNDS = {
+    "minute": "0 to 59",
+    "hour": "0 to 23",
+    "day of the month": "1 to 31",
+    "month": "1 to 12, or jan to dec",
+}
+FIELDS = len(BOUNDS) + 1
+NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
 # 29 February falls on a given weekday every 28 years, or every 40 around a year like 2100.
 HORIZON = timedelta(days=50 * 366)
 INSTANT = timedelta(microseconds=1)
 HINT = "write minute, hour, day of the month, month and day of the week, as in '0 3 * * 1-5'"
+
+
+def spelled_out(expression: str) -> str:
+    """Return the five fields that a word such as `@daily` stands for; any other text as it is."""
+    return NICKNAMES.get(expression.strip().lower(), expression)
 
 
 class CronInvalid(ForgeError):
@@ -54,7 +75,7 @@ class Cron:
         self._expression = expression
         self._zone = _zone(timezone)
         try:
-            self._triggers = _triggers(expression.split())
+            self._triggers = _triggers(spelled_out(expression).split())
         except ValueError as error:
             raise CronInvalid(
                 f"the cron expression {expression!r} is invalid: {error}", hint=HINT
@@ -106,6 +127,8 @@ def _zone(name: str) -> ZoneInfo:
 def _triggers(fields: list[str]) -> list[CronTrigger]:
     if len(fields) != FIELDS:
         raise ValueError(f"it needs {counted(FIELDS, 'field')}, not {len(fields)}")
+    for what, field in zip(BOUNDS, fields, strict=False):
+        _check(what, field)
     *others, month_day, month, week_day = fields
     week_days = _week_days(week_day)
     # As in crontab(5): if both days are given, either will do. APScheduler requires both.
@@ -113,6 +136,15 @@ def _triggers(fields: list[str]) -> list[CronTrigger]:
         return [_trigger([*others, month_day, month, week_days])]
     by_either = ([month_day, month, "*"], ["*", month, week_days])
     return [_trigger([*others, *days]) for days in by_either]
+
+
+def _check(what: str, field: str) -> None:
+    """Refuse a field in our words; each field is checked alone."""
+    alone = [field if name == what else "*" for name in BOUNDS]
+    try:
+        _trigger([*alone, "*"])
+    except ValueError:
+        raise ValueError(f"{field!r} is no {what}: write {BOUNDS[what]}") from None
 
 
 def _trigger(fields: list[str]) -> CronTrigger:

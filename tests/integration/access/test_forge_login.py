@@ -53,13 +53,16 @@ def test_the_browser_comes_back_with_a_code(api: Api, guest: Guest, tmp_path: Pa
         assert httpx.get(to.replace("state=", "state=x")).status_code == 404
         assert "close this window" in httpx.get(to).text
         _, said = process.communicate(timeout=60)
-    assert said.splitlines() == [
-        f"logged in to {api.url} as ann (submitter), for 12 h",
-        f"`export FORGE_URL={api.url}` has the other commands use it",
-    ]
+    assert said.splitlines() == [f"logged in to {api.url} as ann (submitter), for 12 h"]
     file = kept(tmp_path)
     assert file.stat().st_mode & 0o777 == 0o600
     assert forge("ps").returncode == 0
+    # The only login is used where nothing else is named; of several, one has to be.
+    assert forge("ps", FORGE_URL="").returncode == 0
+    other = file.with_name("http%3A%2F%2Fother.example")
+    other.write_text("fgk_other")
+    assert f"logged in to: {api.url} or http://other.example" in forge("ps", FORGE_URL="").stderr
+    other.unlink()
     # A key that is given comes first, and its refusal is not the login's.
     wrong = forge("ps", FORGE_API_KEY="fgk_wrong")
     assert (wrong.returncode, "forge login" in wrong.stderr) == (7, False)
@@ -69,7 +72,7 @@ def test_the_browser_comes_back_with_a_code(api: Api, guest: Guest, tmp_path: Pa
     api.keys.revoke(guest.key_id)
     over = forge("ps")
     assert (over.returncode, "run `forge login`" in over.stderr) == (7, True), over.stderr
-    assert forge("logout").returncode == 0
+    assert forge("logout", f"{api.url}/", FORGE_URL="").returncode == 0
     assert not file.exists()
 
 

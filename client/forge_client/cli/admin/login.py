@@ -137,9 +137,14 @@ def _tell_how(context: typer.Context, server: Server) -> None:
         narration.say("an API key is set too (FORGE_API_KEY or --api-key-file), and is used first")
 
 
-def logout(context: typer.Context) -> None:
+def logout(
+    context: typer.Context,
+    url: Annotated[
+        str | None, typer.Argument(metavar="[URL]", help="The server; default: the one in use.")
+    ] = None,
+) -> None:
     """End this machine's login to the server."""
-    server = _server(context)
+    server = _server(context, url)
     key = logins.kept(server.url)
     if key is None:
         narration.say(f"there is no login to {server.url} on this machine")
@@ -161,8 +166,8 @@ def _server(context: typer.Context, url: str | None = None) -> Server:
         settings = settings.model_copy(update={"url": url})
     if settings.url is None:
         raise ClientError(
-            "there is no server to log in to",
-            hint="name it: `forge login URL`, FORGE_URL or `url` in forge.toml",
+            "no server is named",
+            hint=f"name it: `{context.command_path} URL`, FORGE_URL or `url` in forge.toml",
             code="server_not_named",
         )
     return settings.server()

@@ -1,9 +1,10 @@
 """`forge report`: the reporting views."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from forge_schema.model.reading import REPORTS_ABOUT
 
 from forge_client.cli.options.command_line import VerbNames
 from forge_client.cli.options.names import reports
@@ -11,12 +12,23 @@ from forge_client.cli.options.session import backend_of
 from forge_client.cli.show.report_rows import ReportFormat, ReportPart, list_names, show_report
 from forge_client.errors import ClientError
 
-app = typer.Typer(cls=VerbNames, help="Reports: SQL views of jobs, cost, waiting, losses.")
-
 Form = Annotated[
     ReportFormat,
     typer.Option("--output", "-o", envvar="FORGE_OUTPUT", help="How to print the data."),
 ]
+
+
+class ReportVerbs(VerbNames):
+    """Knows the name of a report where a verb belongs."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer hides which click it is
+        """Return the command of a verb."""
+        if args and args[0] in REPORTS_ABOUT:
+            ctx.fail(f"did you mean `forge report show {args[0]}`?")
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(cls=ReportVerbs, help="Reports: SQL views of jobs, cost, waiting, losses.")
 
 
 @app.callback(invoke_without_command=True)

@@ -26,6 +26,7 @@ from forge_client.cli.options.selection import (
 )
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
+from forge_client.cli.show.acting import require_all
 from forge_client.errors import ClientError
 from forge_client.results.endings import DONE, check_acted
 
@@ -60,6 +61,17 @@ def remove(
     """Remove tags from jobs."""
     tags = _tags(tag)
     _annotate(context, jobs, "untag", f"no longer tagged {_shown(tags)}", yes=yes, remove=tags)
+
+
+def _require_tags(backend: Backend, ids: Sequence[int], tags: Sequence[str]) -> None:
+    """Check that jobs have one of some tags at least."""
+    for job in backend.statuses(list(ids)).values():
+        if not {*tags} & {*job.tags}:
+            raise ClientError(
+                f"job {job.job_id} has no tag {names_text(tags, len(tags), last='or')}",
+                hint=f"its tags: {_shown(job.tags)}" if job.tags else "it has no tags",
+                code="job_left_alone",
+            )
 
 
 def note(
@@ -131,6 +143,8 @@ def _annotate(
         else:
             with _tag_before_jobs(act):
                 ids = meant(backend, _named(words, act), act, [*StateWord], yes=yes)
+            if "remove" in given:
+                _require_tags(backend, ids, given["remove"])
         _act(lambda some: backend.annotate(some, **given), ids, done)
 
 
@@ -150,6 +164,7 @@ def _selected(backend: Backend, words: Sequence[str] | None, act: str) -> list[J
     named = _named(words, act)
     if not is_query(named):
         ids = [backend.job_id(handle) for handle in named]
+        require_all(backend, ids)
         return [*backend.statuses(list(dict.fromkeys(ids))).values()]
     states = ENDED if act in {"archive", "delete"} else [*StateWord]
     matching = selected(backend, named, states)

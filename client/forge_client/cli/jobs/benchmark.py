@@ -25,7 +25,7 @@ from forge_client.findings import all_points
 from forge_client.findings import sweeps as newest
 from forge_client.project.matrix import expanded, from_options, from_toml, sweep_name
 from forge_client.project.tasks import packing
-from forge_client.results.comparison import PointGroup
+from forge_client.results.comparison import PointGroup, usual_metric
 from forge_client.results.comparison import compare as compared
 from forge_client.results.names import SHOWN, whole_name
 
@@ -196,12 +196,12 @@ def compare(
         typer.Argument(metavar="SWEEP2", help="Second sweep, to compare with the first."),
     ] = None,
     metric: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="seconds, gpu_seconds, energy_j or cost of all attempts, last_seconds of the last"
-            " one, a key of the result, or a metric: loss.best."
+            " one, a key of the result, or a metric: loss.best. Default: a loss, else seconds."
         ),
-    ] = "seconds",
+    ] = None,
     by: Annotated[
         list[str] | None,
         typer.Option(help="Parameter to group by; default: not repeat, not trial."),
@@ -222,6 +222,7 @@ def compare(
                 whole_name(backend, sweep, owner) for sweep in (name, other) if sweep
             )
         }
+    metric = metric or usual_metric(points)
     names = [field for text in by or [] for field in text.split(",")] or None
     comparison = compared(points, metric, names)
     columns: list[Column] = [

@@ -8,7 +8,6 @@ from forge_schema.model.job import JobDetail
 from forge_schema.model.quantities import counted
 
 from forge_client.cli.options import job_options as o
-from forge_client.cli.options.command_line import command_of
 from forge_client.cli.options.job_fields import INSTALLING, PACKING, changes
 from forge_client.cli.options.names import JobId, checkpoint
 from forge_client.cli.options.session import backend_of
@@ -98,7 +97,7 @@ def rerun(
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Submit a job again: the same code, command and options, but for what is given."""
-    changed = {**changes(context.params), "command": command_of(context)}
+    changed = {**changes(context.params), "command": o.job_command(context)}
     if from_checkpoint:
         changed["from_checkpoint"] = checkpoint(context, of_job(job, from_checkpoint))
     with backend_of(context) as backend:

@@ -2,9 +2,9 @@
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from forge_schema.model.quantities import duration_text, size_text
@@ -20,7 +20,9 @@ from forge_client.cli.show.output import Column, Format, ago, in_a_line, inline
 from forge_client.cli.show.plot import curve as plot_curve
 from forge_client.downloads import download_all
 from forge_client.findings import all_metrics
-from forge_client.results.names import require_rank
+from forge_client.results.names import chosen_files, require_metrics, require_rank
+
+Named = TypeVar("Named", Curve, LastMetric)
 
 ARTIFACTS: list[Column] = [
     ("PATH", lambda a: in_a_line(a.path if a.target is None else f"{a.path} -> {a.target}")),
@@ -48,6 +50,10 @@ COLUMNS = 80
 def artifacts(
     context: typer.Context,
     job: JobId,
+    only: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PATH]...", help="Only these paths or patterns, as 'best*.pt'."),
+    ] = None,
     to: Annotated[
         Path | None, typer.Option(help="Fetch them into this folder, verified.", file_okay=False)
     ] = None,
@@ -57,6 +63,8 @@ def artifacts(
     with backend_of(context) as backend:
         backend.job(job)
         files = backend.artifacts(job)
+        if files and only:
+            files = chosen_files(job, files, only)
         if not files:
             narration.say(f"job {job} has no artifacts; a job writes them to $FORGE_OUTPUT_DIR")
         elif to is not None:
@@ -108,7 +116,7 @@ def metrics(
         bool, typer.Option("--plot", help="Draw the curve of each metric over its steps.")
     ] = False,
     only: Annotated[
-        list[str] | None, typer.Option("--metric", help="With --plot, only this metric.")
+        list[str] | None, typer.Option("--metric", help="Only this metric; may be repeated.")
     ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -121,17 +129,43 @@ def metrics(
         if rank:
             require_rank(backend.job(job), rank)
         if plot:
-            series = backend.findings.series(job, keys=only, attempt=attempt, rank=rank)
-            _plot(job, [c for c in series.items if c.source == "metric" and c.key != "step"])
+            series = backend.findings.series(job, attempt=attempt, rank=rank)
+            drawn = (c for c in series.items if c.source == "metric" and c.key != "step")
+            _plot(job, [*_named(job, drawn, only)])
             return
         if every:
-            lines = all_metrics(backend.findings, job, rank=rank, attempt=attempt)
+            read = all_metrics(backend.findings, job, rank=rank, attempt=attempt)
+            lines = _with_values(job, read, only)
         else:
-            lines = backend.findings.last_metrics(job, rank=rank, attempt=attempt)
+            last = backend.findings.last_metrics(job, rank=rank, attempt=attempt)
+            lines = [*_named(job, last, only)]
         if form is Format.TABLE and not (lines := list(lines)):
             narration.say(f"job {job} has written no metrics" + " there" * bool(attempt or rank))
             return
         output.show(lines, LINES if every else LAST, form)
+
+
+def _named(job: int, metrics: Iterable[Named], only: Sequence[str] | None) -> Iterator[Named]:
+    """Yield the metrics of these names, all without any; refuse unknown ones after the last."""
+    known: list[str] = []
+    for metric in metrics:
+        known.append(metric.key)
+        if not only or metric.key in only:
+            yield metric
+    require_metrics(job, only or (), known)
+
+
+def _with_values(
+    job: int, lines: Iterable[MetricLine], only: Sequence[str] | None
+) -> Iterator[MetricLine]:
+    """Yield the lines that have one of these values, with no others; as `_named`."""
+    known: dict[str, None] = {}
+    for line in lines:
+        known |= dict.fromkeys(line.values)
+        values = {key: value for key, value in line.values.items() if not only or key in only}
+        if values:
+            yield line.model_copy(update={"values": values})
+    require_metrics(job, only or (), [*known])
 
 
 def _plot(job: int, curves: Sequence[Curve]) -> None:

@@ -11,7 +11,6 @@ from forge_schema.model.quantities import counted, size_text
 from forge_schema.model.spec import KEYS
 
 from forge_client.cli.options import job_options as o
-from forge_client.cli.options.command_line import command_of
 from forge_client.cli.options.job_fields import OPTIONS, changes
 from forge_client.cli.options.job_options import with_job_options
 from forge_client.cli.options.names import JobId, templates
@@ -80,7 +79,7 @@ def described(
     """Return the job of a folder and of the options of `forge submit`, not yet sent."""
     project = o.project_of(context)
     base = Request() if config else project.request()
-    request = base.changed({**changes(context.params), "command": command_of(context)})
+    request = base.changed({**changes(context.params), "command": o.job_command(context)})
     settings = settings_of(context, project)
     return settings, ready(settings.job_owner, project, [request], folder, config=config)
 

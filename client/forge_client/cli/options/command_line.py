@@ -15,8 +15,8 @@ COMMAND = "forge.command"
 CLOSE = 0.7
 
 COMMANDS = {
-    **dict.fromkeys(("jobs", "list", "ls", "squeue", "queue-list"), "ps"),
-    **dict.fromkeys(("status",), "ps"),
+    **dict.fromkeys(("job", "jobs", "list", "ls", "squeue", "queue-list", "status"), "ps"),
+    **dict.fromkeys(("watch",), "ps --watch"),
     **dict.fromkeys(("describe", "info", "inspect", "get"), "show"),
     **dict.fromkeys(("kill", "stop", "abort", "scancel"), "cancel"),
     **dict.fromkeys(("rm", "remove"), "delete"),
@@ -25,7 +25,7 @@ COMMANDS = {
     **dict.fromkeys(("notes", "annotate", "comment"), "note"),
     **dict.fromkeys(("run", "launch", "sbatch", "srun"), "submit"),
     **dict.fromkeys(("tail", "output", "attach"), "logs"),
-    **dict.fromkeys(("fetch", "download", "outputs", "files"), "artifacts"),
+    **dict.fromkeys(("fetch", "download", "outputs", "files", "cp"), "artifacts"),
     **dict.fromkeys(("shell",), "exec"),
     **dict.fromkeys(("start", "serve"), "up"),
     **dict.fromkeys(("why",), "explain"),
@@ -64,6 +64,8 @@ VERBS = {
 OPTIONS = {
     **dict.fromkeys(("--format", "--json", "--csv"), "--output"),
     **dict.fromkeys(("--lines",), "--tail"),
+    **dict.fromkeys(("--limit", "--last"), "--count"),
+    **dict.fromkeys(("--retries", "--max-retries", "--retry"), "--max-failures"),
     **dict.fromkeys(("--mem", "--mem-per-cpu", "--ram"), "--memory"),
     **dict.fromkeys(("--time", "-t", "--time-limit", "--walltime"), "--timeout"),
     **dict.fromkeys(("--gres", "-G"), "--gpu"),
@@ -79,6 +81,12 @@ OPTIONS = {
     **dict.fromkeys(("--array",), "forge benchmark --matrix"),
     **dict.fromkeys(("--user", "-u"), "--owner"),
 }
+
+
+def name_model(error: Any) -> None:  # noqa: ANN401 - typer hides which click it is
+    """Have an error about a number of GPUs say where their model goes, as in `--gpus a100:1`."""
+    if getattr(getattr(error, "param", None), "name", "") == "gpus":
+        error.message += ", and their model with --gpu-model, as in --gpus 1 --gpu-model a100"
 
 
 def suggest_option(error: Any) -> None:  # noqa: ANN401 - typer hides which click it is

@@ -47,6 +47,13 @@ def kind_of(name: str) -> Any:  # noqa: ANN401 - any type
     return key.kind if key.kind in {int, float, bool} and not own_form else str
 
 
+def command_line(words: Sequence[str] | None, folder: Path | None) -> Sequence[str] | str | None:
+    """Return the command after `--`; a line in quotes, which names no file, as one text."""
+    if words is None or len(words) > 1 or len(words[0].split()) < 2:  # noqa: PLR2004 - two words
+        return words
+    return words if ((folder or Path()) / words[0]).is_file() else words[0]
+
+
 def secret_names(texts: list[str] | None) -> list[str] | None:
     """Return the names of secrets.
 

@@ -1,6 +1,6 @@
 """The options of all commands that submit jobs, made from the fields of a job."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, TypeVar, cast
@@ -10,7 +10,14 @@ from forge_schema.model.quantities import names_text
 from forge_schema.model.spec import KEYS
 
 from forge_client.cli.options.command_line import command_of
-from forge_client.cli.options.job_fields import OPTIONS, changes, kind_of, project_in, secret_names
+from forge_client.cli.options.job_fields import (
+    OPTIONS,
+    changes,
+    command_line,
+    kind_of,
+    project_in,
+    secret_names,
+)
 from forge_client.cli.options.names import checkpoint, experiments, needed, queues
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import Request
@@ -86,8 +93,13 @@ def project_of(context: typer.Context) -> Project:
     return project_in(given["folder"], limit=given["limit"], include=given["include"])
 
 
+def job_command(context: typer.Context) -> Sequence[str] | str | None:
+    """Return the job's command as a command line has it after `--`; None without `--`."""
+    return command_line(command_of(context), context.params.get("folder"))
+
+
 def named_request(context: typer.Context, project: Project) -> Request:
     """Return the job that a command describes; without a name, it has that of its folder."""
-    given = {**changes(context.params), "command": command_of(context)}
+    given = {**changes(context.params), "command": job_command(context)}
     request = project.request().changed(given)
     return request.changed({"name": request.name or called(context.params["folder"])})

@@ -18,6 +18,7 @@ from forge_client.cli.options import names
 from forge_client.cli.options.names import HELP
 from forge_client.cli.quick.completion import terms
 from forge_client.cli.show import narration
+from forge_client.cli.show.acting import require_all
 from forge_client.cli.show.standing import search
 from forge_client.errors import ClientError
 
@@ -124,6 +125,7 @@ def meant(
     doubtful = {
         job: each for each, job in zip(handles, ids, strict=True) if not EXACT.fullmatch(each)
     }
+    require_all(backend, ids)
     jobs = backend.statuses(list(doubtful)) if doubtful else {}
     guessed = [
         job

@@ -12,7 +12,7 @@ from forge_client.cli.jobs.submit import ConfigOption, FolderArgument, described
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.command_line import JobCommand, VerbNames
 from forge_client.cli.options.names import schedules
-from forge_client.cli.options.session import backend_of
+from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago, inline
@@ -85,9 +85,10 @@ def add(
     The folder is packed and uploaded now: the jobs run what is in it now, until the schedule is
     added again. A schedule of the same name is replaced.
     """
-    settings, whole = described(context, folder, config)
-    with connect(settings) as backend:
+    # What is said of the folder comes after a fault of the times.
+    with connect(settings_of(context, o.project_of(context))) as backend:
         backend.check_schedule(name, cron, timezone=timezone)
+        _, whole = described(context, folder, config)
         (spec,) = uploaded(backend, whole)
         spec.pop("owner", None)
         kept = backend.keep_schedule(name, cron, spec, timezone=timezone, overlap=overlap)

@@ -7,15 +7,15 @@ import typer
 from forge_schema.model.job import RegisteredInput
 
 from forge_client.cli.options import names
-from forge_client.cli.options.command_line import JobCommand, VerbNames, command_of
+from forge_client.cli.options.command_line import JobCommand, VerbNames
+from forge_client.cli.options.job_options import job_command
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago, inline
 from forge_client.connection import connect
-from forge_client.errors import ClientError
-from forge_client.project import FILE
 from forge_client.project.forge_toml import Project
+from forge_client.project.request import nothing_to_keep
 from forge_client.project.schema import text
 
 app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Saved job configs.")
@@ -65,14 +65,10 @@ def keep(
     A command after `--` overrides the one in forge.toml. The folder itself is not saved.
     """
     project = Project.read(folder)
-    request = project.request().changed({"command": command_of(context)})
+    request = project.request().changed({"command": job_command(context)})
     spec = {field: value for field, value in request.fields().items() if field != "idempotency_key"}
     if not any(spec.values()):
-        raise ClientError(
-            f"there is nothing to save: {folder} has no {FILE}, and there is no command",
-            hint=f"write the job into {FILE}, or its command after --",
-            code="option_invalid",
-        )
+        raise nothing_to_keep(folder)
     with connect(settings_of(context, project)) as backend:
         backend.keep_template(name, spec)
     narration.say(f"saved as {name}; use it with `forge submit --config {name}`")

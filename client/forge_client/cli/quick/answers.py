@@ -138,14 +138,20 @@ def report(given: Given) -> None:
 
 def cancel(given: Given) -> None:
     """Answer `forge cancel`."""
-    from forge_client.cli.show.acting import cancel_one, each_of  # noqa: PLC0415 - only for this
+    from forge_client.cli.show.acting import (  # noqa: PLC0415 - only for this
+        cancel_one,
+        each_of,
+        require_all,
+    )
 
     _only(given, "jobs", "yes")
     jobs = given.get("jobs", ())
     if not jobs or not all(map(EXACT.fullmatch, jobs)):
         raise Declined
     with backend() as asked:
-        each_of([asked.job_id(job.strip()) for job in jobs], partial(cancel_one, asked))
+        ids = [asked.job_id(job.strip()) for job in jobs]
+        require_all(asked, ids)
+        each_of(ids, partial(cancel_one, asked))
 
 
 def submit(given: Given, command: Sequence[str] | None) -> None:
@@ -170,6 +176,7 @@ def _described(
     from forge_client.cli.options.job_fields import (  # noqa: PLC0415 - as above
         OPTIONS,
         changes,
+        command_line,
         kind_of,
         project_in,
     )
@@ -186,7 +193,7 @@ def _described(
     try:
         fields = changes({name: value(name, text) for name, text in given.items()})
         project = project_in(folder, limit=given.get("limit"), include=given.get("include"))
-        request = project.request().changed({**fields, "command": command})
+        request = project.request().changed({**fields, "command": command_line(command, folder)})
     except (ClientError, ValueError) as error:
         raise Declined from error
     if project.connection.model_dump(exclude_none=True):

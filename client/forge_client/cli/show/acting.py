@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forge_schema.model.quantities import names_text
+
 from forge_client.cli.show import narration
 from forge_client.errors import ClientError, ExitCode
 from forge_client.results.endings import it_is
@@ -17,6 +19,24 @@ ANSWERS = {
     "cancelled": "job {} is cancelled",
     "running": "cancelling job {}: its worker stops it",
 }
+
+
+def require_all(backend: Backend, ids: Sequence[int]) -> None:
+    """Check that all of several jobs are there, before anything is done to one of them.
+
+    Raises:
+        ClientError: some are not.
+    """
+    if len(ids) < 2:  # noqa: PLR2004 - the act itself tells of a single one
+        return
+    there = backend.statuses(list(ids))
+    absent = [str(job) for job in dict.fromkeys(ids) if job not in there]
+    if absent:
+        raise ClientError(
+            f"there is no job {names_text(absent, len(absent), last='or')}; nothing was done",
+            hint="`forge ps` lists them",
+            code="job_unknown",
+        )
 
 
 def each_of(ids: Sequence[int], act: Callable[[int], None]) -> None:

@@ -16,7 +16,7 @@ from forge_client.findings import everything
 from forge_client.results.endings import attempt_ending, decisive, ending, what_follows
 from forge_client.results.follow import follow
 from forge_client.results.log_reader import LogPart, LogPiece, LogReading
-from forge_client.results.names import require_rank
+from forge_client.results.names import require_attempt, require_rank
 
 if TYPE_CHECKING:
     from forge_schema.model.job import Attempt, JobDetail, JobStatus
@@ -275,12 +275,7 @@ def stored_log(backend: Backend, job: JobDetail, part: LogPart, teller: Teller) 
     Raises:
         ClientError: there is no such attempt, or some of the output cannot be read.
     """
-    if part.attempt is not None and part.attempt > job.attempt:
-        raise ClientError(
-            f"job {job.job_id} has had no attempt {part.attempt}",
-            hint=f"`forge show {job.job_id}` lists its attempts",
-            code="attempt_unknown",
-        )
+    require_attempt(job, part.attempt)
     teller.known = job
     reading = LogReading(backend, job, part)
     for piece in reading.new(final=True):

@@ -37,6 +37,11 @@ MAX_ID = 2**63 - 1
 MAX_SMALL = 32_767
 MOST_NODES = 1000
 MOST_PATTERNS = 32
+# A registry, a path in it, a tag and a digest.
+_HOST = r"([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:]+\])(:[0-9]+)?"
+_PART = r"[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*"
+_DIGEST = r"[A-Za-z][A-Za-z0-9_+.-]*:[0-9A-Fa-f]{32,}"
+IMAGE_NAME = rf"({_HOST}/)?{_PART}(/{_PART})*(:[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(@{_DIGEST})?"
 BRACES = re.compile(r"\{[^{}/]*,[^{}]*\}")
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -105,6 +110,11 @@ def _in_order(job_ids: list[int]) -> list[int]:
 def _image(name: str) -> str:
     if not name:
         raise ValueError("it is empty: name an image, or leave it out")
+    if not re.fullmatch(IMAGE_NAME, name):
+        raise ValueError(
+            f"{name!r} names no image: write it as the engine does, in small letters, such as"
+            " pytorch/pytorch:2.9.1-cuda13.0-cudnn9-runtime"
+        )
     return name
 
 
@@ -122,7 +132,9 @@ Tag = Annotated[
     str, Field(json_schema_extra={"pattern": f"^{TAG}$", "examples": ["paper"]}),
     AfterValidator(_tag),
 ]  # fmt: skip
-ImageName = Annotated[Text, Field(json_schema_extra={"minLength": 1}), AfterValidator(_image)]
+ImageName = Annotated[
+    Text, Field(json_schema_extra={"pattern": f"^{IMAGE_NAME}$"}), AfterValidator(_image)
+]
 SignalName = Literal["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"]
 Accelerator = Literal["any", "cpu", "cuda", "rocm", "mps"]
 SpotWish = Literal["never", "prefer", "only"]
