@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from forge_schema.model.errors import plainly, shorter
 from forge_schema.model.quantities import MIB, PART, capacity, seconds, size
-from forge_schema.model.spec import CODE, KEYS, Key, Option
-from forge_schema.model.spec.shell_signs import without_signs, words_of
+from forge_schema.model.spec import CODE, KEYS, Key, Option, without_signs, words_of
 from pydantic import (
     AfterValidator,
     BaseModel,

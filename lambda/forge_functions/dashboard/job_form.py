@@ -8,8 +8,7 @@ from typing import Annotated, Any, Self
 from uuid import uuid4
 
 from forge_schema.model.errors import JobInvalid
-from forge_schema.model.spec import JobSpec, Resources
-from forge_schema.model.spec.shell_signs import words_of
+from forge_schema.model.spec import JobSpec, Resources, words_of
 from pydantic import BaseModel, Field
 
 MIB_PER_GIB = 1024

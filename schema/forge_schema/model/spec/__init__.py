@@ -39,6 +39,7 @@ from forge_schema.model.spec.parts import (
     owner_mark,
     sorted_json,
 )
+from forge_schema.model.spec.shell_signs import without_signs, words_of
 
 __all__ = [
     "ALL_PORTS",
@@ -85,4 +86,6 @@ __all__ = [
     "option_of",
     "owner_mark",
     "sorted_json",
+    "without_signs",
+    "words_of",
 ]
