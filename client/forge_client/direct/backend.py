@@ -53,7 +53,7 @@ class DirectBackend(LocalService, Backend):
 
     Args:
         connection: the database and the store.
-        owner: the actor in the audit trail, and the owner of job configs.
+        owner: the actor in the audit trail, and the owner of templates.
     """
 
     slowest_s = SLOWEST_UP_S

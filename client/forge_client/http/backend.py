@@ -56,7 +56,7 @@ class HttpBackend(Backend):
 
     Args:
         server: where it is, and the API key.
-        owner: whose job configs are meant; None is the key's owner.
+        owner: whose templates are meant; None is the key's owner.
 
     Raises:
         ClientError: the certificates or the signing key cannot be used.

@@ -351,7 +351,7 @@ def no_command() -> ClientError:
 
 
 def nothing_to_keep(folder: object) -> ClientError:
-    """Return the error for a job config without a field."""
+    """Return the error for a template without a field."""
     return ClientError(
         f"there is nothing to save: {folder or 'no folder'} has no {FILE}, and there is no command",
         hint=f"write the job into {FILE}, or give its command",

@@ -184,7 +184,7 @@ def specs(requests: Sequence[Request], *, owner: str | None, folder: Path) -> li
 def configured(
     request: Request, config: Template, *, owner: str | None, folder: Path
 ) -> dict[str, Any]:
-    """Return a job with a saved config's fields as defaults for the request's.
+    """Return a job with a template's fields as defaults for the request's.
 
     Raises:
         ClientError: neither has a command.
@@ -251,7 +251,7 @@ def with_packages(
     Args:
         requests: the jobs.
         listing: the content of their bundle.
-        below: the fields from a saved config.
+        below: the fields from a template.
 
     Raises:
         ClientError: a file is where the checkpoint folder is to be, or a list of packages cannot be

@@ -66,7 +66,7 @@ SILENT = Narrator()
 class Parcel:
     """The files of jobs, from a folder; `limit` is the largest total size of them in bytes.
 
-    With a `config`, the fields of that saved job config lie below those of the jobs.
+    With a `config`, the fields of that template lie below those of the jobs.
     """
 
     folder: Path
@@ -79,7 +79,7 @@ class Parcel:
 class PreparedSubmit:
     """Jobs and their files, read and not yet sent.
 
-    Without a parcel, they have no files. With a saved config, which only the queue knows, `whole`
+    Without a parcel, they have no files. With a template, which only the queue knows, `whole`
     is None: packages are chosen later, and the `specs` are only the fields of the jobs themselves.
     """
 

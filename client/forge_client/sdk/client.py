@@ -94,7 +94,7 @@ class Client(Plans, Administration):
         Args:
             folder: the project; its forge.toml provides fields not given here.
             command: the command to run in it; a string is split as in a shell.
-            config: the name of a saved job config, used instead of forge.toml.
+            config: the name of a template, used instead of forge.toml.
             include: patterns of files to upload that would otherwise be left out.
             limit: the largest total size of the folder's files, in bytes.
             **spec: fields by their names in forge.toml, `[resources]` included, such as
@@ -120,7 +120,7 @@ class Client(Plans, Administration):
         Args:
             jobs: the fields of each, as `submit` takes them.
             folder: the project, packed and uploaded once.
-            config: the name of a saved job config, used instead of forge.toml.
+            config: the name of a template, used instead of forge.toml.
             include: patterns of files to upload that would otherwise be left out.
             limit: the largest total size of the folder's files, in bytes.
 

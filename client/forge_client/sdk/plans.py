@@ -1,4 +1,4 @@
-"""Kept for later: schedules, saved job configs, inputs and notifications."""
+"""Kept for later: schedules, templates, inputs and notifications."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -47,7 +47,7 @@ class Plans:
             command: the command, as for `submit`.
             timezone: the time zone of the expression, such as `Europe/Berlin`.
             overlap: whether to submit a job even if the last one is unfinished.
-            config: the name of a saved job config, used instead of forge.toml.
+            config: the name of a template, used instead of forge.toml.
             include: patterns of files to upload that would otherwise be left out.
             **spec: fields of the jobs, as `submit` takes them.
 
@@ -78,7 +78,7 @@ class Plans:
         self.backend.remove_schedule(name)
 
     def templates(self) -> Rows[Template]:
-        """Return your saved job configs, by name."""
+        """Return your templates, by name."""
         return Rows(self.backend.templates())
 
     def keep_template(
@@ -111,7 +111,7 @@ class Plans:
         return self.backend.template(name)
 
     def remove_template(self, name: str) -> None:
-        """Remove a saved job config."""
+        """Remove a template."""
         self.backend.remove_template(name)
 
     def inputs(self) -> Rows[RegisteredInput]:

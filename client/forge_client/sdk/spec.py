@@ -108,7 +108,7 @@ class RepeatedSpec(CommonSpec, total=False):
 
 
 class KeptSpec(RepeatedSpec, total=False):
-    """The fields of a saved job config."""
+    """The fields of a template."""
 
     name: str | None
 

@@ -246,7 +246,7 @@ class Event(Record):
 
 
 class Template(Record):
-    """A named job config: `spec` holds the fields of a job as the queue takes them."""
+    """A template: `spec` holds the fields of a job as the queue takes them."""
 
     name: str
     spec: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What an owner keeps by name, to submit with: job configs, and the sources of inputs."""
+"""What an owner keeps by name, to submit with: templates, and the sources of inputs."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -13,7 +13,7 @@ from forge_schema.queue.inputs import InputUnknown
 
 
 class NoSuchTemplate(ForgeError):
-    """The owner has no job config with this name."""
+    """The owner has no template with this name."""
 
     code = "template_not_found"
 
@@ -58,9 +58,9 @@ class Named:
 
 
 class Templates(Named):
-    """The job configs of one owner. A config is validated only when a job is submitted."""
+    """The templates of one owner. A config is validated only when a job is submitted."""
 
-    kind, called, missing = "template", "job config", NoSuchTemplate
+    kind, called, missing = "template", "template", NoSuchTemplate
 
     def keep(self, name: str, spec: Mapping[str, Any]) -> None:
         """Store a config under a name, replacing any previous one."""

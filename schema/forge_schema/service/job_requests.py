@@ -1,4 +1,4 @@
-"""Job requests: complete jobs, or job configs with changes."""
+"""Job requests: complete jobs, or templates with changes."""
 
 from typing import Annotated, Any
 
@@ -22,7 +22,7 @@ class _AsJob:
 
 
 class _AsTemplate:
-    """Documents a dict as a job config: the allowed fields of JobSpec, all optional."""
+    """Documents a dict as a template: the allowed fields of JobSpec, all optional."""
 
     def __get_pydantic_json_schema__(
         self, _schema: CoreSchema, handler: GetJsonSchemaHandler

@@ -24,7 +24,7 @@ class LocalService(Service):
 
         Raises:
             Forbidden: a job is another owner's.
-            NoSuchTemplate: the owner has no such job config.
+            NoSuchTemplate: the owner has no such template.
             JobInvalid: a request is not a job.
         """
         return self._jobs_of(requests)

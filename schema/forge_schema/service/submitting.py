@@ -1,4 +1,4 @@
-"""Submitting jobs, and the job configs that they are made from.
+"""Submitting jobs, and the templates that they are made from.
 
 Commands that submit nothing import neither the model of a job nor what stores one.
 """
@@ -52,7 +52,7 @@ class OwnerReference(BaseModel):
 
 
 class ConfigReference(OwnerReference):
-    """A job config by its name."""
+    """A template by its name."""
 
     config_name: Word
 
@@ -64,7 +64,7 @@ class Submitted(Answer):
 
 
 class Submitting(Verbs):
-    """Submits jobs; of job configs, the owner is the caller unless an admin names another.
+    """Submits jobs; of templates, the owner is the caller unless an admin names another.
 
     Args:
         caller: who acts.
@@ -129,21 +129,21 @@ class Submitting(Verbs):
 
     @verb("GET", "/queue/templates", tag="templates")
     def templates(self, *, owner: Owner = None) -> list[Template]:
-        """Return an owner's job configs, by name."""
+        """Return an owner's templates, by name."""
         return [
             Template.model_validate(row) for row in self._templates(owner, reading=True).listed()
         ]
 
     @verb("GET", TEMPLATE, errors=(404,), tag="templates")
     def template(self, name: Word, *, owner: Owner = None) -> Template:
-        """Return a job config."""
+        """Return a template."""
         return Template.model_validate(self._templates(owner, reading=True).get(name))
 
     @verb("PUT", TEMPLATE, SUBMITTER, errors=(404,), tag="templates", names_fields=True)
     def keep_template(
         self, name: Word, spec: Annotated[Fields, Sent(kind=JobConfig)], *, owner: Owner = None
     ) -> None:
-        """Store a job config under a name, replacing any previous one."""
+        """Store a template under a name, replacing any previous one."""
         templates = self._templates(owner)
         _check_config(self._with_sources(spec, owner or self.caller.owner, ("spec",)))
         self._check_room("template", name, owner, spec)
@@ -151,7 +151,7 @@ class Submitting(Verbs):
 
     @verb("DELETE", TEMPLATE, SUBMITTER, again=False, errors=(404,), tag="templates")
     def remove_template(self, name: Word, *, owner: Owner = None) -> None:
-        """Remove a job config."""
+        """Remove a template."""
         self._templates(owner).remove(name)
 
     @verb("GET", "/queue/inputs", tag="inputs")
@@ -228,7 +228,7 @@ class Submitting(Verbs):
     def _templates(self, owner: str | None, *, reading: bool = False) -> Templates:
         from forge_schema.queue.templates import Templates
 
-        whose = self.caller.acting_for(owner, "read or write the job configs", reading=reading)
+        whose = self.caller.acting_for(owner, "read or write the templates", reading=reading)
         return Templates(self._database, owner=whose, actor=self.caller.actor)
 
     def _inputs(self, owner: str | None, *, reading: bool = False) -> RegisteredInputs:
@@ -254,7 +254,7 @@ def _check_config(config: Fields) -> None:
     if taken := [name for name in OWN if name in config]:
         fault = {
             "loc": (taken[0],),
-            "msg": "leave it out: a job config cannot have it",
+            "msg": "leave it out: a template cannot have it",
             "type": "not_in_config",
         }
         raise JobInvalid(place, [fault])

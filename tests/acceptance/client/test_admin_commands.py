@@ -234,13 +234,13 @@ def test_a_job_config_is_kept_shown_used_and_removed(admin: Command, project: Pa
     shown = admin("template", "show", "nightly").stdout
     assert all(text in shown for text in ("ls -l", "night", "7200"))
     (project / "forge.toml").write_text('queue = "day"\n', encoding="utf-8")
-    job = admin("submit", project, "--config", "nightly", "--priority", "3").stdout.strip()
+    job = admin("submit", project, "--template", "nightly", "--priority", "3").stdout.strip()
     (listed,) = rows(admin, "ps")
     assert (str(listed["job_id"]), listed["name"], listed["queue"], listed["priority"]) == (
         job, "project", "night", 3,
     )  # fmt: skip
-    planned = admin("submit", project, "--config", "nightly", "--dry-run", "-o", "json")
+    planned = admin("submit", project, "--template", "nightly", "--dry-run", "-o", "json")
     assert json.loads(planned.stdout)["job"]["config_name"] == "nightly"
     assert admin("template", "remove", "nightly").returncode == 0
     told(admin("template", "show", "nightly"), 3, "'nightly'")
-    told(admin("submit", project, "--config", "nightly"), 3, "'nightly'")
+    told(admin("submit", project, "--template", "nightly"), 3, "'nightly'")

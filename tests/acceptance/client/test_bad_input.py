@@ -67,7 +67,6 @@ def test_no_command(forge: Command, project: Path) -> None:
     ("command", "advice"),
     [
         (["train.py", "--lr", "1"], "did you mean -- python train.py --lr 1"),
-        (["python train.py"], "write the words separately, -- python train.py"),
         (["./train.py"], ""),
     ],
 )
@@ -77,6 +76,16 @@ def test_a_command_that_is_no_program_is_told(
     done = forge("submit", project, "--dry-run", "--", *command)
     said = " ".join(done.stderr.split())
     assert (done.returncode, advice in said, "--" in said) == (0, True, bool(advice)), said
+
+
+def test_a_line_in_quotes_is_split_and_one_for_a_shell_refused(
+    forge: Command, project: Path
+) -> None:
+    done = forge("submit", project, "--dry-run", "-o", "json", "--", "python train.py --lr '1 2'")
+    assert json.loads(done.stdout)["job"]["command"] == ["python", "train.py", "--lr", "1 2"]
+    for words in (["python train.py && echo hi"], ["python", "train.py", "&&", "echo", "hi"]):
+        done = forge("submit", project, "--", *words)
+        told(done, 2, "'&&'", "write: bash -c 'python train.py && echo hi'")
 
 
 @pytest.mark.parametrize("command", [[], [""], ["  "]])
@@ -131,6 +140,10 @@ def test_a_variable_that_is_not_there(forge: Command, project: Path) -> None:
         ("--accelerator", "abacus", "accelerator: "),
         ("--target", "moon", "target: "),
         ("--cpus", "0", "cpus: "),
+        ("--tag", "a b", "--tag: 'a b' cannot be a tag"),
+        ("--precision", "fp64", "--precision: must be 'fp32'"),
+        ("--image", "Bad Image", "--image: 'Bad Image' names no image"),
+        ("--dockerfile", "Dockerfile", "'Dockerfile' is not among the project's files"),
     ],
 )
 def test_a_job_that_cannot_be(

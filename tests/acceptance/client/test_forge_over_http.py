@@ -201,7 +201,7 @@ def test_what_a_jobs_state_forbids(connected: Command) -> None:
         ("--priority", "5000", "priority: "),
         ("--env", "FORGE_JOB_ID=1", "FORGE_JOB_ID is reserved"),
         ("--cpus", "0", "cpus: must be greater than 0"),
-        ("--config", "nothing", "no job config 'nothing'"),
+        ("--config", "nothing", "no template 'nothing'"),
     ],
 )
 def test_a_job_that_cannot_be(connected: Command, option: str, value: str, said: str) -> None:

@@ -290,7 +290,7 @@ def test_what_is_wrong_stands_beside_its_field_and_nothing_typed_is_lost(
         "more": ('{"colour": 1}', "colour"),
         "env": ("LD_PRELOAD=x", "reserved"),
         "queue": ("q" * 201, "200"),
-        "config_name": ("none", "no job config"),
+        "config_name": ("none", "no template"),
     }
     for name, (text, said) in wrong.items():
         fields = {"name": EVIL, "command": "true", name: text, "image": "mine"}

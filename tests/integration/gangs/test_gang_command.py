@@ -144,8 +144,8 @@ def test_a_range_of_machines_is_written_with_two_dots(rig: Rig, tmp_path: Path) 
     assert "2 to 8 machines, each with" in " ".join(done.stderr.split())
     assert forge("submit", ".", "--nodes", "4").returncode == 0
     assert forge("template", "keep", "wide", ".").returncode == 0
-    assert forge("submit", ".", "--config", "wide").returncode == 0
-    assert forge("submit", ".", "--config", "wide", "--nodes", "3").returncode == 0
+    assert forge("submit", ".", "--template", "wide").returncode == 0
+    assert forge("submit", ".", "--template", "wide", "--nodes", "3").returncode == 0
     rows = rig.rows("SELECT spec FROM job ORDER BY id")
     assert [(row["spec"]["nodes"], row["spec"].get("max_nodes")) for row in rows] == [
         (2, 8),

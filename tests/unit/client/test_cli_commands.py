@@ -92,6 +92,7 @@ def test_what_every_day_needs_is_light_to_import(
 def test_the_package_offers_what_it_promises() -> None:
     assert all(hasattr(forge_client, name) for name in forge_client.__all__)
     assert not hasattr(forge_client, "nothing")
+    assert {*forge_client.__all__} == {*dir(forge_client)}
 
 
 @pytest.mark.parametrize(
@@ -102,6 +103,8 @@ def test_the_package_offers_what_it_promises() -> None:
         ("notify", "notification list"),
         ("workers", "worker list"),
         ("pause", "queue pause"),
+        ("watch", "ps --watch"),
+        ("cp", "artifacts"),
     ],
 )
 def test_a_word_of_another_tool_gets_the_command_that_does_it(word: str, meant: str) -> None:
@@ -125,6 +128,10 @@ def test_a_word_of_another_tool_gets_the_command_that_does_it(word: str, meant: 
         ("submit --mem 4G -- true", "--mem (Possible options: --memory)"),
         ("submit --gres=gpu:1 -- true", "--gres (Possible options: --gpu)"),
         ("submit --array 0-9 -- true", "forge benchmark --matrix"),
+        ("submit --retries 0 -- true", "--retries (Possible options: --max-failures)"),
+        ("submit --gpus a100:1 -- true", "as in --gpus 1 --gpu-model a100"),
+        ("ps --limit 5", "--limit (Possible options: --count)"),
+        ("report gpu_hours", "did you mean `forge report show gpu_hours`?"),
         ("ps --format json", "--format (Possible options: --output)"),
         ("logs --lines 5 1", "--lines (Possible options: --tail)"),
         ("ps --priority 5", "No such option: --priority"),

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from forge_client.errors import ClientError
 from forge_client.http import shells, transport
-from forge_client.http.errors import Retryable, refusal
+from forge_client.http.errors import Retryable, loss, refusal
 from forge_client.http.transport import retried
 from websockets.exceptions import InvalidMessage
 
@@ -45,6 +45,14 @@ def test_a_field_is_called_as_the_caller_wrote_it() -> None:
     assert error.message == (
         "body.jobs.0.stall.silent_log: must be greater than 0; body.jobs.0.grace: no"
     )
+
+
+def test_a_server_that_hangs_up_on_plain_http_may_speak_tls() -> None:
+    hung_up = httpx.RemoteProtocolError("Server disconnected without sending a response.")
+    for url, https in (("http://forge.example", True), (PLACE, False)):
+        lost = loss(hung_up, url)
+        assert isinstance(lost, Retryable)
+        assert ("write https://" in lost.error.hint) is https
 
 
 def test_a_servers_own_fault_tells_the_request_by_which_its_log_is_searched() -> None:

@@ -12,7 +12,7 @@ import pytest
 from forge_client import ClientError
 from forge_client.project.matrix import Scalar, Value, expanded, from_options, from_toml
 from forge_client.project.request import Request
-from forge_client.results.comparison import compare
+from forge_client.results.comparison import compare, usual_metric
 from forge_schema.model.results import SweepPoint
 from forge_schema.model.states import StateWord
 
@@ -247,6 +247,8 @@ def test_a_sweep_is_compared_by_metrics_too() -> None:
         found = compare({"s": points}, metric)
         assert [group.mean for group in found.groups] == means, metric
         assert found.without == 3 - len(means)
+    assert usual_metric({"s": points}) == "loss"
+    assert usual_metric({"s": [point(1, 0)]}) == "seconds"
     assert compare({"s": points}, "loss").others == [
         *("seconds", "gpu_seconds", "energy_j", "result.acc", "metrics.acc", "cost"),
         "last_seconds",

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from forge_schema.schedules.times import Cron, CronInvalid, TimezoneUnknown
+from forge_schema.schedules.times import NICKNAMES, Cron, CronInvalid, TimezoneUnknown, spelled_out
 
 # A Friday.
 FRIDAY = datetime(2026, 11, 20, tzinfo=UTC)
@@ -100,6 +100,12 @@ def test_29_february_waits_for_a_leap_year() -> None:
     assert Cron("0 0 29 2 *", "UTC").after(late).year == 2104
 
 
+def test_words_stand_for_five_fields() -> None:
+    for word, fields in NICKNAMES.items():
+        assert Cron(word, "UTC").after(FRIDAY) == Cron(fields, "UTC").after(FRIDAY)
+    assert spelled_out("@daily") == "0 0 * * *"
+
+
 @pytest.mark.parametrize("expression", ["0 0 30 2 *", "0 0 31 4,6 *"])
 def test_what_never_falls_due_is_refused(expression: str) -> None:
     with pytest.raises(CronInvalid, match="never falls due"):
@@ -113,10 +119,11 @@ def test_what_never_falls_due_is_refused(expression: str) -> None:
         ("", "needs 5 fields, not 0"),
         ("0 3 * *", "needs 5 fields, not 4"),
         ("0 3 * * * *", "needs 5 fields, not 6"),
-        ("@daily", "needs 5 fields, not 1"),
-        ("60 * * * *", "60"),
-        ("x * * * *", "x"),
-        ("* * * 13 *", "13"),
+        ("@reboot", "needs 5 fields, not 1"),
+        ("60 * * * *", "'60' is no minute: write 0 to 59"),
+        ("x * * * *", "'x' is no minute"),
+        ("0 25 * * *", "'25' is no hour: write 0 to 23"),
+        ("* * * 13 *", "'13' is no month"),
         ("* * * * 8", "not a day of the week"),
         ("* * * * sat-mon", "run backwards"),
         ("* * * * 1/0", "not a step"),

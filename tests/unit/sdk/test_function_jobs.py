@@ -51,6 +51,16 @@ def test_an_exception_is_stored_whatever_its_text_has() -> None:
     said["traceback"].encode()
 
 
+def test_a_field_that_a_job_does_not_have_is_refused_at_the_decorator() -> None:
+    with pytest.raises(forge.ClientError, match="no field 'gpu'") as refused:
+        forge.job(gpu=1)(len)  # type: ignore[call-overload]
+    assert "did you mean 'gpus'?" in refused.value.hint
+    trained = forge.job(gpus=1)(len)
+    assert repr(trained) == "JobFunction(len)"
+    with pytest.raises(forge.ClientError, match="no field 'gpu'"):
+        trained.options(gpu=1)  # type: ignore[call-arg]
+
+
 def test_nesting_without_end_is_pickled() -> None:
     endless: list[Any] = []
     endless.append(endless)

@@ -163,7 +163,7 @@ def _with_values(
     for line in lines:
         known |= dict.fromkeys(line.values)
         values = {key: value for key, value in line.values.items() if not only or key in only}
-        if values:
+        if values or not only:
             yield line.model_copy(update={"values": values})
     require_metrics(job, only or (), [*known])
 

@@ -36,7 +36,10 @@ FolderArgument = Annotated[
 ConfigOption = Annotated[
     str | None,
     typer.Option(
-        help="Saved job config; replaces the job in forge.toml.", autocompletion=templates
+        "--template",
+        "--config",
+        help="A template of `forge template`; replaces the job in forge.toml.",
+        autocompletion=templates,
     ),
 ]
 # The options of a job that cannot be changed.
@@ -59,7 +62,7 @@ def submit(
 ) -> None:
     """Submit a folder and a command as a job.
 
-    Options override forge.toml (or the config named with --config), which overrides the queue's
+    Options override forge.toml (or the template named with --template), which overrides the queue's
     defaults. The job's id is printed on stdout.
     """
     settings, whole = described(context, folder, config)
@@ -87,7 +90,7 @@ def described(
 def _check(settings: Settings, spec: dict[str, Any]) -> None:
     """Have the queue reject what it would reject at a submit, if a queue is configured."""
     if "config_name" in spec:
-        narration.say("not checked by the queue, where the config is kept")
+        narration.say("not checked by the queue, which has the template")
         return
     try:
         with connect(settings) as backend:

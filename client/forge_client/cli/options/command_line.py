@@ -77,7 +77,6 @@ OPTIONS = {
     **dict.fromkeys(("--job-name", "-J"), "--name"),
     **dict.fromkeys(("--partition", "-p"), "--queue"),
     **dict.fromkeys(("--export",), "--env"),
-    **dict.fromkeys(("--template",), "--config"),
     **dict.fromkeys(("--array",), "forge benchmark --matrix"),
     **dict.fromkeys(("--user", "-u"), "--owner"),
 }

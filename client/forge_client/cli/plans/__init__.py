@@ -1,1 +1,1 @@
-"""Jobs kept for later: job configs and schedules."""
+"""Jobs kept for later: templates and schedules."""

@@ -18,8 +18,8 @@ from forge_client.project.forge_toml import Project
 from forge_client.project.request import nothing_to_keep
 from forge_client.project.schema import text
 
-app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Saved job configs.")
-Name = Annotated[str, typer.Argument(help="The config's name.", autocompletion=names.templates)]
+app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Templates: jobs kept by name.")
+Name = Annotated[str, typer.Argument(help="The template's name.", autocompletion=names.templates)]
 
 COLUMNS: list[Column] = [
     ("NAME", lambda t: t.name),
@@ -32,20 +32,20 @@ inputs_app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Sources of i
 
 @app.callback()
 def templates() -> None:
-    """Manage saved job configs for `forge submit --config NAME`."""
+    """Manage templates for `forge submit --template NAME`."""
 
 
 @app.command("list")
 def list_templates(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
-    """List your job configs."""
+    """List your templates."""
     with backend_of(context) as backend:
-        nothing = "no saved configs yet; `forge template keep NAME . -- COMMAND` saves one"
+        nothing = "no templates yet; `forge template keep NAME . -- COMMAND` saves one"
         output.show(backend.templates(), COLUMNS, form, nothing=nothing)
 
 
 @app.command()
 def show(context: typer.Context, name: Name, form: FormatOption = Format.TABLE) -> None:
-    """Show a job config."""
+    """Show a template."""
     with backend_of(context) as backend:
         kept = backend.template(name)
     fields = [(field, inline(value)) for field, value in kept.spec.items()]
@@ -71,15 +71,15 @@ def keep(
         raise nothing_to_keep(folder)
     with connect(settings_of(context, project)) as backend:
         backend.keep_template(name, spec)
-    narration.say(f"saved as {name}; use it with `forge submit --config {name}`")
+    narration.say(f"saved as {name}; use it with `forge submit --template {name}`")
 
 
 @app.command()
 def remove(context: typer.Context, name: Name) -> None:
-    """Remove a job config."""
+    """Remove a template."""
     with backend_of(context) as backend:
         backend.remove_template(name)
-    narration.say(f"job config {name} removed")
+    narration.say(f"template {name} removed")
 
 
 def schema() -> None:

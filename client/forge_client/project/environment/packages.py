@@ -55,7 +55,7 @@ def choose_packages(
     Args:
         requests: the jobs.
         listing: the content of their bundle.
-        below: the fields from a saved config.
+        below: the fields from a template.
 
     Raises:
         ClientError: as `choose`.

@@ -149,7 +149,7 @@ def submit_line(asked: Mapping[str, Any]) -> str:
     """Return the command to run in the folder with the code."""
     words = ["forge", "submit", "."]
     if "config_name" in asked:
-        words.append(_word("--config", asked["config_name"]))
+        words.append(_word("--template", asked["config_name"]))
     for key in _typed():
         place = asked.get(key.table, {}) if key.table else asked
         # Unvalidated JSON may be anything.

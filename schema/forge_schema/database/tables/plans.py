@@ -13,7 +13,7 @@ from forge_schema.model.states import DependencyKind
 
 
 class Template(SQLModel, table=True):
-    """A named job config of an owner."""
+    """A template of an owner."""
 
     owner: str = c.key_string()
     name: str = c.key_string()

@@ -1,4 +1,4 @@
--- Removes a named job config.
+-- Removes a template.
 WITH removed AS (
     DELETE FROM template WHERE owner = %(owner)s AND name = %(name)s RETURNING owner, name
 ),

@@ -1,4 +1,4 @@
--- Stores a named job config of an owner, replacing any previous one.
+-- Stores a template of an owner, replacing any previous one.
 WITH kept AS (
     INSERT INTO template (owner, name, spec, updated_at)
     VALUES (%(owner)s, %(name)s, %(spec)s, forge_now())

@@ -1,2 +1,2 @@
--- One named job config.
+-- One template.
 SELECT name, spec, updated_at FROM template WHERE owner = %(owner)s AND name = %(name)s

@@ -1,2 +1,2 @@
--- The named job configs of an owner.
+-- The templates of an owner.
 SELECT name, spec, updated_at FROM template WHERE owner = %(owner)s ORDER BY name

@@ -179,9 +179,9 @@ def test_sweeps_are_listed_and_named_by_their_start(forge: Command, rig: Rig) ->
 
 def test_what_cannot_be_meant_is_refused(forge: Command) -> None:
     told(forge("submit", ".", "--secret", "A=b", "--", "true"), 2, "takes only the name", "file A")
-    told(forge("submit", ".", "--name", "", "--", "true"), 2, "error: name: must not be empty")
+    told(forge("submit", ".", "--name", "", "--", "true"), 2, "error: --name: must not be empty")
     told(forge("template", "keep", "x"), 2, "there is nothing to save", "forge.toml")
-    told(forge("template", "show", "x"), 3, "no job config 'x'", "`forge template list`")
+    told(forge("template", "show", "x"), 3, "no template 'x'", "`forge template list`")
 
 
 def test_commands_say_that_there_is_nothing_to_do_or_to_show(forge: Command, rig: Rig) -> None:
@@ -238,6 +238,10 @@ def test_jobs_are_tagged_noted_archived_and_deleted(forge: Command, rig: Rig) ->
     assert done("note", str(jobs[0])) == "baseline for the paper\n"
     assert "baseline for the paper" in done("show", str(jobs[0]))
     assert json.loads(done("ps", "tag:paper tag:v1", "-o", "jsonl"))["tags"] == ["paper", "v1"]
+    told(forge("tag", "remove", "nope", str(jobs[0])), 4, f"job {jobs[0]} has no tag nope", "paper")
+    for act in (["tag", "add", "late"], ["archive"], ["delete", "--yes"], ["cancel"]):
+        told(forge(*act, str(waits), "999"), 3, "there is no job 999; nothing was done")
+    assert rig.state(waits) == "held"
     told(forge("tag", "add", "a b", str(jobs[0])), 2, "'a b' cannot be a tag", "spaces")
     told(forge("archive", str(jobs[1])), 4, f"job {jobs[1]} has not ended", "forge cancel")
     assert done("runs", "tag:v1", "--columns", "tags").split()[-3:] == ["2", "paper", "v1"]

@@ -195,6 +195,17 @@ def test_an_admin_does_all_from_python(client: Client, rig: Rig) -> None:
     assert "queue_demand" in client.reports()
     assert client.report("queue_demand").to_frame().empty
     assert client.approvals() == []
+    for wrong, said in (
+        (lambda: client.limit_owner("bob", weight=-2), "weight: must be at least"),
+        (lambda: client.limit_queue("night", gpus=8), "there is no 'gpus'"),  # type: ignore[call-arg]
+        (lambda: client.set_queue("night", preemption="x"), "preemption: must be"),  # type: ignore[arg-type]
+        (lambda: client.create_key("bob", "boss"), "role: 'boss' is not known"),
+        (lambda: client.run_groups(by="nope"), "by: 'nope' is not known"),  # type: ignore[arg-type]
+        (lambda: client.keep_template("empty"), "nothing to save"),
+        (lambda: client.report("cost", since="1d", until="3d"), "end before it begins"),
+    ):
+        with pytest.raises(ClientError, match=said):
+            wrong()
     assert client.overview().workers
     assert {check.name for check in client.health()} >= {"store", "workers"}
 

@@ -1,0 +1,41 @@
+"""A command that only a shell could run is refused, and nothing else is."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from forge_schema.model.spec import without_signs, words_of
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a && b", "a||b", "a | tee x", "a > x", "a 2>&1", "a 2> x", "a < x", "a; b", "a &",
+        "'a b' && c",
+    ],
+)  # fmt: skip
+def test_a_line_for_a_shell_is_refused_with_what_to_write(line: str) -> None:
+    with pytest.raises(ValueError, match="for one, write: bash -c ") as refused:
+        words_of(line)
+    written = shlex.split(str(refused.value).partition("write: ")[2])
+    assert written == ["bash", "-c", line]
+    assert words_of(shlex.join(written)) == written
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python a.py 'b && c' \"d | e\"", r"find . -exec rm {} \;", "train --range=a>b",
+        "grep 'x;y' log", "curl http://h/?a=1&b=2", "python -c 'print(1); print(2)'",
+    ],
+)  # fmt: skip
+def test_what_is_quoted_or_within_a_word_stays(line: str) -> None:
+    assert words_of(line) == shlex.split(line)
+
+
+def test_a_word_that_is_a_sign_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"bash -c 'python a.py \| tee x'"):
+        without_signs(["python", "a.py", "|", "tee", "x"])
+    find = ["find", ".", "-exec", "rm", "{}", ";"]
+    assert without_signs(find) == find
