@@ -4,7 +4,7 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from forge_schema.model.reading import REPORTS_ABOUT
+from forge_schema.read.report_definitions import REPORTS
 
 from forge_client.cli.options.command_line import VerbNames
 from forge_client.cli.options.names import reports
@@ -23,7 +23,7 @@ class ReportVerbs(VerbNames):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer hides which click it is
         """Return the command of a verb."""
-        if args and args[0] in REPORTS_ABOUT:
+        if args and args[0] in REPORTS:
             ctx.fail(f"did you mean `forge report show {args[0]}`?")
         return super().resolve_command(ctx, args)
 
