@@ -209,11 +209,12 @@ def test_the_page_has_twenty_questions_that_run(filled: Rig) -> None:
 
 def test_the_reference_tells_every_view_column_by_column(filled: Rig) -> None:
     told = tomllib.loads(COLUMNS.read_text(encoding="utf-8"))
-    assert sorted([*told, "job_status"]) == views()
+    assert sorted([*told, "job_status"]) == views(), f"each view has its columns in {COLUMNS}"
     with psycopg.connect(filled.url) as connection:
         for name, view in told.items():
             cursor = connection.execute(
                 sql.SQL("SELECT * FROM {} LIMIT 0").format(sql.Identifier(name))
             )
             columns = [column for names in view["columns"] for column in names.split(", ")]
-            assert sorted(columns) == sorted(column.name for column in cursor.description or [])
+            found = [column.name for column in cursor.description or []]
+            assert sorted(columns) == sorted(found), f"[{name}.columns] in {COLUMNS}"
