@@ -23,7 +23,11 @@ NEEDS = (*WORDS, "gpus", "cpus")
 SAID = (*PLAIN, *WHOLE)
 ROOMS = {"vram": "vram_mb", "memory": "memory_mb", "disk": "disk_mb"}
 # The values of empty fields.
-USUAL = {name: field.default for name, field in JobSpec.model_fields.items() if name != "name"}
+USUAL = {
+    name: field.get_default(call_default_factory=True)
+    for name, field in JobSpec.model_fields.items()
+    if not field.is_required()
+}
 USUAL["config_name"] = USUAL["owner"] = None
 USUAL_NEEDS = Resources().model_dump()
 _TAKEN = {
