@@ -38,16 +38,19 @@ class Site:
     def cookies(self, role: Role) -> list[SetCookieParam]:
         """Return the cookies of somebody of a role who logged in."""
         if role not in self._cookies:
-            given = {"key": self.keys[role]}
-            answer = httpx.post(
-                f"{self.url}/login", data=given, headers={"Origin": self.url}, timeout=60
-            )
-            assert answer.is_redirect, answer.text
-            self._cookies[role] = [
-                {"name": name, "value": value, "url": self.url}
-                for name, value in answer.cookies.items()
-            ]
+            self._cookies[role] = self.cookies_of(self.keys[role])
         return self._cookies[role]
+
+    def cookies_of(self, key: str) -> list[SetCookieParam]:
+        """Return the cookies of whoever logged in with a key."""
+        answer = httpx.post(
+            f"{self.url}/login", data={"key": key}, headers={"Origin": self.url}, timeout=60
+        )
+        assert answer.is_redirect, answer.text
+        return [
+            {"name": name, "value": value, "url": self.url}
+            for name, value in answer.cookies.items()
+        ]
 
 
 @contextmanager

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from browser.chromium import DESKTOP, PHONE
 from browser.scene import small_life
 from browser.site import teller
+from forge_schema.access.api_keys import Keys
 from forge_schema.model.states import Role
 from playwright.sync_api import expect
 from support.services import require
@@ -82,6 +83,27 @@ def test_axe_finds_nothing_on_any_page_for_any_role(
         page.close()
     assert wrong == {}
     browsing.excuse("/jobs/99999: Failed to load resource")
+
+
+def test_axe_finds_nothing_for_a_viewer_of_a_team_or_of_all(
+    browsing: Browsing, scene: Scene, axe: str
+) -> None:
+    site, job = scene.site, f"/jobs/{scene.jobs['failed']}"
+    keys, wrong = Keys(site.bed.database, actor="user:root"), {}
+    viewers: list[tuple[dict[str, Any], list[str]]] = [
+        ({"team": "vision"}, ["/", "/jobs", job, "/teams/vision"]),
+        ({"everyone": True}, ["/", "/jobs", job, "/teams", "/events", "/keys"]),
+    ]
+    for sees, paths in viewers:
+        window = browsing.window(role=None)
+        window.add_cookies(site.cookies_of(keys.create("eva", Role.VIEWER, **sees)[1]))
+        page = window.new_page()
+        for path in paths:
+            page.goto(site.url + path)
+            expect(page.locator(".menu .owner")).to_have_text("eva")
+            if found := looked_at(page, axe):
+                wrong[f"{path} {sees}"] = found
+    assert wrong == {}
 
 
 @pytest.mark.parametrize("language", LOOKS)
