@@ -56,7 +56,7 @@ CHANGES: dict[str, Act] = {
 }
 RULES: dict[str, Act] = {
     "drain": lambda s, _: s.drain(1),
-    "admin": lambda s, _: s.admin.keys(),
+    "admin": lambda s, _: s.admin.api_keys(),
     "report of all owners": lambda s, _: s.report("queue_demand", count=1),
     "job of another owner": lambda s, _: s.submit([{**SPEC, "owner": "ann"}]),
     "templates of another owner": lambda s, _: s.templates(owner="ann"),
