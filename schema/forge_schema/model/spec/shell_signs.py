@@ -4,7 +4,8 @@ import re
 import shlex
 from collections.abc import Sequence
 
-# As words of their own. A `;` may also be an argument, as of `find -exec`.
+# As words of their own. A `;` may also be an argument, as of `find -exec`, and after an option each
+# may be: `cut -d '|'`.
 SIGNS = frozenset({"&&", "||", "|", "|&", "&", ">", ">>", "<", "<<", "2>", "2>>", "2>&1", "&>"})
 # What stands in quotes or behind a backslash is meant as it is.
 AS_IT_IS = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
@@ -30,7 +31,8 @@ def without_signs(words: Sequence[str]) -> Sequence[str]:
     Raises:
         ValueError: one of them is a sign for a shell.
     """
-    if sign := next((word for word in words if word in SIGNS), ""):
+    after = zip(["-", *words], words, strict=False)
+    if sign := next((word for before, word in after if word in SIGNS and before[:1] != "-"), ""):
         line = " ".join(word if word in SIGNS else shlex.quote(word) for word in words)
         raise ValueError(_no_shell(sign, line))
     return words
