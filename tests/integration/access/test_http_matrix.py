@@ -83,51 +83,38 @@ def of_worker(what: str = "", body: object = None) -> Callable[[World, str], Req
     return lambda world, _: (f"/api/v1/admin/workers/{world.absent_worker()}{what}", body)
 
 
-def anns(kind: str) -> str:
-    """Return the query by which those name ann who see her things and are not her."""
-    return "?owner=ann" if kind in {"admin", *SEEING} - {"other team's viewer"} else ""
+def of_anns(
+    room: str, make: Callable[[World], object], body: object = None, what: str = ""
+) -> Callable[[World, str], Request]:
+    """Return a request about a new thing of ann's; those who see her things name her."""
+
+    def request(world: World, kind: str) -> Request:
+        named = "?owner=ann" if kind in {"admin", *SEEING} - {"other team's viewer"} else ""
+        return f"/api/v1/queue/{room}/{make(world)}{what}{named}", body
+
+    return request
 
 
 def of_template(body: object = None) -> Callable[[World, str], Request]:
-    def request(world: World, kind: str) -> Request:
-        query = anns(kind)
-        return f"/api/v1/queue/templates/{world.template()}{query}", body
-
-    return request
+    return of_anns("templates", World.template, body)
 
 
 def of_input(body: object = None) -> Callable[[World, str], Request]:
-    def request(world: World, kind: str) -> Request:
-        query = anns(kind)
-        return f"/api/v1/queue/inputs/{world.input()}{query}", body
-
-    return request
+    return of_anns("inputs", World.input, body)
 
 
 def of_schedule(body: object = None) -> Callable[[World, str], Request]:
-    def request(world: World, kind: str) -> Request:
-        query = anns(kind)
-        return f"/api/v1/queue/schedules/{world.schedule()}{query}", body
-
-    return request
+    return of_anns("schedules", World.schedule, body)
 
 
 def of_notification(
     body: object = None, path: str = "notifications"
 ) -> Callable[[World, str], Request]:
-    def request(world: World, kind: str) -> Request:
-        query = anns(kind)
-        return f"/api/v1/queue/{path}/{world.notification()}{query}", body
-
-    return request
+    return of_anns(path, World.notification, body)
 
 
 def of_sweep(what: str = "", body: object = None) -> Callable[[World, str], Request]:
-    def request(world: World, kind: str) -> Request:
-        query = anns(kind)
-        return f"/api/v1/queue/sweeps/{world.sweep()}{what}{query}", body
-
-    return request
+    return of_anns("sweeps", World.sweep, body, what)
 
 
 def of_lease(what: str, **body: Any) -> Callable[[World, str], Request]:  # noqa: ANN401  fields of all types
