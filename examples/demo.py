@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 from forge_client import Client, ClientError, Job
-from forge_client.results.follow import follow
-from forge_client.results.log_reader import LogPiece
+from forge_client.results.log_reader import LogPiece, follow
 from forge_worker.files.safe_files import remove_tree
 from psycopg.rows import dict_row
 from rich.console import Console

@@ -25,8 +25,7 @@ from forge_client.project.checkpoint_names import own_checkpoint
 from forge_client.project.request import Request, several, words
 from forge_client.project.submission import repeated
 from forge_client.results.endings import check_acted, decisive, ending
-from forge_client.results.follow import QUICKEST_S, follow
-from forge_client.results.log_reader import LogPart, LogPiece, LogReader
+from forge_client.results.log_reader import QUICKEST_S, LogPart, LogPiece, LogReader, follow
 from forge_client.results.names import chosen_files, require_attempt, require_rank
 from forge_client.sdk.function_runner import PICKLED, STORED
 from forge_client.sdk.rows import Rows, jobs_html

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_client import Client
 from forge_client.errors import ClientError
-from forge_client.results.follow import follow
-from forge_client.results.log_reader import LogPart, LogPiece, LogReading
+from forge_client.results.log_reader import LogPart, LogPiece, LogReading, follow
 from forge_client.sdk.job import Job
 from forge_schema.model.attempt_records import MetricRecord
 from forge_schema.model.states import Phase, Reason, Role, StateWord

@@ -85,7 +85,7 @@ def afar(
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the worker ask for ten objects at once, so that few are many."""
     monkeypatch.setattr("forge_worker.queue.http.store.OBJECTS", 10)
-    monkeypatch.setattr("forge_worker.transfers.threads.OBJECTS", 10)
+    monkeypatch.setattr("forge_worker.transfers.OBJECTS", 10)
 
 
 def model(attempt: LiveAttempt) -> str:

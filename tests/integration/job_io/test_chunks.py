@@ -36,10 +36,11 @@ from pathlib import Path
 from forge_schema.model.lease import Grant
 from pydantic import TypeAdapter
 from forge_worker.job_io.checkpoints import CheckpointSync
-from forge_worker.transfers import sending, threads
+from forge_worker import transfers
+from forge_worker.transfers import sending
 from support.workers.attempts import desk
 
-sending.TRANSFERS, sending.REQUESTS = threads.Transfers(1), threads.Transfers(1)
+sending.TRANSFERS, sending.REQUESTS = transfers.Transfers(1), transfers.Transfers(1)
 with desk(sys.argv[1], Path(sys.argv[2])) as here:
     attempt = here.attempt()
     (attempt.folders.checkpoint / "model").write_bytes(Path(sys.argv[3]).read_bytes())

@@ -186,7 +186,7 @@ def test_network_made_by_several_at_once_is_one(
 
 def make_network() -> str:
     with closing(docker.from_env()) as client:
-        return network.ensure_network(client)
+        return network.Network().ensure(client)
 
 
 def test_machine_without_iptables_is_reported_as_exposed(monkeypatch: pytest.MonkeyPatch) -> None:

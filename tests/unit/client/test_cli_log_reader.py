@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import ClientError
-from forge_client.results.follow import follow
-from forge_client.results.log_reader import LogPart, LogPiece, LogReader
+from forge_client.results.log_reader import LogPart, LogPiece, LogReader, follow
 from forge_client.sdk.job import Job
 from forge_schema.model.job import JobStatus
 from hypothesis import given

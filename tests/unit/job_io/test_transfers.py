@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 import pytest
 from forge_schema.protocol import OBJECTS
 from forge_schema.storage.manifest import CHUNK_BYTES
+from forge_worker.transfers import REQUESTS, TRANSFERS, Transfers, batches
 from forge_worker.transfers.sending import HASHED_BYTES, FileSender, FileSource, StoredChunks
-from forge_worker.transfers.threads import REQUESTS, TRANSFERS, Transfers, batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

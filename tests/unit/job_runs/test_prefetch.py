@@ -16,7 +16,7 @@ from forge_worker.job_runs import preparation
 from forge_worker.job_runs.preparation import Prefetch
 from forge_worker.job_runs.services import JobServices
 from forge_worker.runners.choice import Runners
-from forge_worker.transfers.threads import TRANSFERS
+from forge_worker.transfers import TRANSFERS
 from support.workers.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:

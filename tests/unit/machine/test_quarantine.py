@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forge_worker.machine.gpu_health import FILE, Quarantine, release
-from forge_worker.machine.xid_events import FATAL, THE_JOBS_OWN, xid_fault
+from forge_worker.machine.xid_events import FATAL, xid_fault
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +38,7 @@ def test_an_invalid_file_and_a_missing_folder_stop_no_worker(tmp_path: Path) -> 
 
 
 def test_xids_of_the_job_are_not_the_gpus() -> None:
-    assert THE_JOBS_OWN.isdisjoint(FATAL)
+    # A job that computes nonsense can cause these, and the next job on the GPU does not suffer.
+    assert FATAL.keys().isdisjoint({13, 31, 32, 43, 45, 68, 69, 109})
     assert xid_fault(79) == "XID 79: the GPU has fallen off the bus"
     assert [xid_fault(code) for code in (13, 31, 43, 45, 63, 92)] == [None] * 6

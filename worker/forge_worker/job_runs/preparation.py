@@ -35,7 +35,7 @@ from forge_worker.prepare.python_env import ENV, EnvironmentProvision
 from forge_worker.queue import Objects
 from forge_worker.runners.choice import Runners
 from forge_worker.runners.runner import Handle, RunSpec
-from forge_worker.transfers.threads import TRANSFERS
+from forge_worker.transfers import TRANSFERS
 
 CHECK_S = 2.0
 REMEMBERED = 64

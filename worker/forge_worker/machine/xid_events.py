@@ -34,8 +34,6 @@ FATAL = {
     155: "NVLink error",
     158: "fatal time-out of the GPU",
 }
-# A job that computes nonsense can cause these, and the next job on the GPU does not suffer.
-THE_JOBS_OWN = frozenset({13, 31, 32, 43, 45, 68, 69, 109})
 XID = pynvml.nvmlEventTypeXidCriticalError
 
 log = structlog.get_logger(__name__)

@@ -33,7 +33,7 @@ from forge_schema.storage import Progress, keys
 
 from forge_worker.files.small_files import try_lock
 from forge_worker.queue import Objects
-from forge_worker.transfers.threads import TRANSFERS
+from forge_worker.transfers import TRANSFERS
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

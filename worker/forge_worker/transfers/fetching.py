@@ -15,7 +15,7 @@ from forge_schema.storage import ObjectMissing, StoreUnreachable
 from forge_schema.storage.manifest import CheckpointUnsound, Extent
 
 from forge_worker.queue import Objects
-from forge_worker.transfers.threads import MOST_THREADS, TRANSFERS, batches
+from forge_worker.transfers import MOST_THREADS, TRANSFERS, batches
 
 TRIES = 2
 # Batches whose URLs are asked for together: those of as many threads.

@@ -13,7 +13,7 @@ from forge_schema.storage import ObjectTooLarge, Piece, Taken
 
 from forge_worker.files.copies import FileChanged
 from forge_worker.queue import Objects
-from forge_worker.transfers.threads import REQUESTS, TRANSFERS, batches
+from forge_worker.transfers import REQUESTS, TRANSFERS, batches
 
 # An object of up to this size takes less time than a request of its own.
 SMALL_BYTES = 64 << 10

@@ -14,8 +14,7 @@ from forge_client.cli.show.output import Format
 from forge_client.errors import ClientError, ExitCode
 from forge_client.findings import everything
 from forge_client.results.endings import attempt_ending, decisive, ending, what_follows
-from forge_client.results.follow import follow
-from forge_client.results.log_reader import LogPart, LogPiece, LogReading
+from forge_client.results.log_reader import LogPart, LogPiece, LogReading, follow
 from forge_client.results.names import require_attempt, require_rank
 
 if TYPE_CHECKING:

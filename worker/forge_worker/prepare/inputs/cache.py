@@ -37,8 +37,8 @@ from forge_worker.prepare.inputs.source import (
     InputUnusable,
     RemoteFile,
 )
+from forge_worker.transfers import TRANSFERS, batches
 from forge_worker.transfers.fetching import FetchedFile, Fetcher
-from forge_worker.transfers.threads import TRANSFERS, batches
 
 PIECE = 1 << 20
 

@@ -88,11 +88,6 @@ class Network:
         return block_metadata(BRIDGES) if self._seen else _absent(BRIDGE)
 
 
-def ensure_network(client: DockerClient) -> str:
-    """Find or create the network and its rules, as `Network.ensure`."""
-    return Network().ensure(client)
-
-
 def network_of(engine: Engine, container: str, folder: str) -> str:
     """Return the network for a container; `folder` is the id of its worker's.
 
