@@ -41,7 +41,7 @@ BINARIES = {
 PAIRS = (
     sorted(product(BINARIES, repeat=2))
     if LISTED
-    else [(DEBIAN, DEBIAN), (16, DEBIAN), (18, DEBIAN), (18, 16), (DEBIAN, 18)]
+    else [(DEBIAN, DEBIAN), (18, DEBIAN), (18, 16), (DEBIAN, 18)]
 )
 
 
