@@ -11,6 +11,7 @@ from forge_schema.model.admin import TeamChanges
 from forge_schema.model.states import Role
 from forge_schema.queue.limits import Limits
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 from support.http.api import bearer, good, opened
 from support.http.guest import Guest
 from support.http.issuer import AUDIENCE, CLIENT, Issuer, issuing
@@ -222,8 +223,16 @@ def test_groups_say_who_is_in_which_team(grouped: Api, issuer: Issuer) -> None:
     later.close()
     # No groups are a word, and nothing about groups is none.
     for said in ({}, {"groups": None}, {"groups": [{"id": 7}]}, {"groups": {"overage": "src1"}}):
-        signed_on(api, issuer, **said).close()
+        api.rig.clock.advance(61)
+        with capture_logs() as logged:
+            signed_on(api, issuer, **said).close()
         assert team_of(api) == "nlp"
+        assert [line["team"] for line in logged if line["event"] == "groups_unsaid"] == ["nlp"]
+    with capture_logs() as logged:
+        signed_on(api, issuer, sub="eve", groups=["ml/VISION"]).close()
+    (near,) = [line for line in logged if line["event"] == "group_spelled_otherwise"]
+    assert (near["group"], near["setting"]) == ("ml/VISION", "/ml/vision")
+    assert team_of(api, "eve") is None
     signed_on(api, issuer, groups=[]).close()
     assert team_of(api) is None
     assert "of-ben" not in earlier.page("/jobs")
