@@ -70,7 +70,7 @@ def _run() -> None:
     except ClientError as error:
         _debug(error)
         # Only where something is wrong.
-        from forge_client.cli.quick.naming import name_as_typed  # noqa: PLC0415
+        from forge_client.cli.quick.arguments import name_as_typed  # noqa: PLC0415
 
         name_as_typed(error, sys.argv[1:])
         narration.complain(error)

@@ -1,7 +1,7 @@
 """The request for a job: its fields, which are all in `job_fields.py`, and their parts."""
 
 from forge_schema.model.spec.inputs import INPUT, SourceText
-from forge_schema.model.spec.job_spec import KEYS, VARIED, JobSpec
+from forge_schema.model.spec.job_spec import KEYS, VARIED, JobSpec, without_signs, words_of
 from forge_schema.model.spec.options import CODE, PANELS, Key, Option, option_of
 from forge_schema.model.spec.parts import (
     ALL_PORTS,
@@ -39,7 +39,6 @@ from forge_schema.model.spec.parts import (
     owner_mark,
     sorted_json,
 )
-from forge_schema.model.spec.shell_signs import without_signs, words_of
 
 __all__ = [
     "ALL_PORTS",
