@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from forge_schema.model.reading import BEGINNING, THE_END, Place
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 QUICKEST_S = 0.1
 TIMES = dict.fromkeys(("due_in_s", "ran_s", "saved_s"))
+UTF_8 = codecs.getincrementaldecoder("utf-8")
 
 
 class LogPiece(NamedTuple):
@@ -269,3 +273,28 @@ def _over(status: JobDetail, attempt: int | None) -> bool:
     if status.terminal or attempt is None:
         return status.terminal
     return (status.attempt, status.state != "running") >= (attempt, True)
+
+
+class Texts:
+    """Decodes the output of each rank; a piece may end in the middle of a character."""
+
+    def __init__(self) -> None:
+        self._decoders: defaultdict[int, codecs.IncrementalDecoder]
+        self._decoders = defaultdict(partial(UTF_8, errors="replace"))
+
+    def of(self, piece: LogPiece) -> str:
+        """Return the text of a piece."""
+        return self._decoders[piece.rank].decode(piece.data)
+
+    def rest(self) -> list[str]:
+        """Return what is left at the end."""
+        rests = [decoder.decode(b"", final=True) for decoder in self._decoders.values()]
+        return [rest for rest in rests if rest]
+
+
+def texts_of(pieces: Iterable[LogPiece]) -> Iterator[str]:
+    """Yield the text of pieces, in their order."""
+    texts = Texts()
+    for piece in pieces:
+        yield texts.of(piece)
+    yield from texts.rest()

@@ -10,9 +10,9 @@ from inspect import getmembers, isfunction
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
-from forge_client.results.log_reader import LogPart, LogPiece, LogReading
+from forge_client.results.log_reader import LogPart, LogPiece, LogReading, Texts
 from forge_client.sdk.client import Client
-from forge_client.sdk.job import Job, Texts
+from forge_client.sdk.job import Job
 from forge_client.sdk.spec import NamedSpec
 from forge_client.sdk.sweeps import Sweep
 from forge_client.sdk.watch import QUICKEST_S

@@ -1,12 +1,10 @@
 """A submitted job as a future."""
 
-import codecs
 import time
-from collections import defaultdict, deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -25,7 +23,14 @@ from forge_client.project.checkpoint_names import own_checkpoint
 from forge_client.project.request import Request, several, words
 from forge_client.project.submission import repeated
 from forge_client.results.endings import check_acted, decisive, ending
-from forge_client.results.log_reader import QUICKEST_S, LogPart, LogPiece, LogReader, follow
+from forge_client.results.log_reader import (
+    QUICKEST_S,
+    LogPart,
+    LogPiece,
+    LogReader,
+    follow,
+    texts_of,
+)
 from forge_client.results.names import chosen_files, require_attempt, require_rank
 from forge_client.sdk.function_runner import PICKLED, STORED
 from forge_client.sdk.rows import Rows, jobs_html
@@ -36,24 +41,6 @@ from forge_client.sdk.watch import watch
 TAIL_LINES = 20
 # What runs a function, in the folder of its job.
 RUN = ".forge-function/run.py"
-UTF_8 = codecs.getincrementaldecoder("utf-8")
-
-
-class Texts:
-    """Decodes the output of each rank; a piece may end in the middle of a character."""
-
-    def __init__(self) -> None:
-        self._decoders: defaultdict[int, codecs.IncrementalDecoder]
-        self._decoders = defaultdict(partial(UTF_8, errors="replace"))
-
-    def of(self, piece: LogPiece) -> str:
-        """Return the text of a piece."""
-        return self._decoders[piece.rank].decode(piece.data)
-
-    def rest(self) -> list[str]:
-        """Return what is left at the end."""
-        rests = [decoder.decode(b"", final=True) for decoder in self._decoders.values()]
-        return [rest for rest in rests if rest]
 
 
 class JobFailed(ClientError):
@@ -218,14 +205,14 @@ class Job:
         part = LogPart(rank=rank, attempt=attempt)
         if follow:
             followed = _follow(self, part)
-            yield from _texts(item for item in followed if isinstance(item, LogPiece))
+            yield from texts_of(item for item in followed if isinstance(item, LogPiece))
             return
         if rank is not None or attempt is not None:
             status = self.status()
             require_rank(status, rank)
             require_attempt(status, attempt)
         reader = LogReader(self.backend, self.id, part)
-        yield from _texts(reader.new(final=True))
+        yield from texts_of(reader.new(final=True))
         if reader.damaged:
             raise reader.damaged
 
@@ -234,7 +221,7 @@ class Job:
         last: deque[str] = deque(maxlen=lines)
         rest = ""
         reader = LogReader(self.backend, self.id, LogPart(rank=rank))
-        for text in _texts(reader.new(final=True)):
+        for text in texts_of(reader.new(final=True)):
             *whole, rest = (rest + text).split("\n")
             last.extend(whole)
         if rest:
@@ -481,13 +468,6 @@ def pickled(job_id: int) -> ClientError:
         f" with `.job({job_id}).result()`; or return numbers, text, lists and dicts",
         code="result_pickled",
     )
-
-
-def _texts(pieces: Iterable[LogPiece]) -> Iterator[str]:
-    texts = Texts()
-    for piece in pieces:
-        yield texts.of(piece)
-    yield from texts.rest()
 
 
 def _follow(job: Job, part: LogPart) -> Iterator[LogPiece | JobStatus]:
