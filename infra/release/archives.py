@@ -52,9 +52,12 @@ def made(wheel: Path, folder: Path, base: str, tools: Path | None) -> Iterator[t
         start(image, f"forge-{name}", version)
         archive = folder / f"forge-{name}-{version}-{_architecture(image)}.tar.gz"
         save(image, archive)
+        said = f"`docker load` makes `{image}` of it: {images.size(image) / 1e6:.0f} MB"
         if tools:
-            of_image(tools, image, archive.with_name(f"forge-{name}-{version}.cdx.json"))
-        yield archive, f"`docker load` makes `{image}` of it: {images.size(image) / 1e6:.0f} MB"
+            sbom = archive.with_name(f"forge-{name}-{version}.cdx.json")
+            of_image(tools, image, sbom)
+            said += f"; its parts are in `{sbom.name}`"
+        yield archive, said
 
 
 def start(image: str, program: str, version: str) -> None:

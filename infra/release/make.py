@@ -72,7 +72,7 @@ def options() -> argparse.Namespace:
 
 def try_wheel(wheel: Path, given: argparse.Namespace) -> None:
     """Run a job with each Python, list the parts, and measure installations."""
-    for python in trial.pythons(given.python) if given.python else [sys.executable]:
+    for python in list(trial.pythons(given.python)) or [sys.executable]:
         with tempfile.TemporaryDirectory(prefix="forge-dist-") as folder:
             trial.attempt(python, wheel, Path(folder), given.packages)
             if given.tools:
