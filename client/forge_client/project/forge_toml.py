@@ -1,7 +1,7 @@
 """forge.toml: a project's defaults for `forge submit`."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -82,7 +82,7 @@ class Project(Request):
         except UnicodeDecodeError as error:
             raise _wrong(path, "is not UTF-8 text") from error
         except tomllib.TOMLDecodeError as error:
-            raise _wrong(path, syntax_error(text, error), "correct it there") from error
+            raise _wrong(path, syntax_error(text, error), _syntax_hint(error)) from error
         except ValidationError as error:
             raise _field_wrong(path, text, error) from error
 
@@ -154,8 +154,31 @@ def _field_wrong(path: Path, text: str, error: ValidationError) -> ClientError:
     if first["type"] == "extra_forbidden":
         what, hint = f"unknown key {key!r}", _suggestion(keys)
     else:
-        what, hint = f"{key}: {plainly(first['msg'])}", "correct the value"
+        said = NO_COMMAND if _is_no_command(keys, first) else plainly(first["msg"])
+        what, hint = f"{key}: {said}", _value_hint(keys, first)
     return _wrong(path, f"line {line}, column {column}: {what}", hint)
+
+
+def _syntax_hint(error: ValueError) -> str:
+    bare = str(error).startswith("Invalid value")
+    return 'a text needs quotes, as in name = "digits"' if bare else "correct it there"
+
+
+NO_COMMAND = "it is neither a text nor a list"
+
+
+def _is_no_command(keys: tuple[str, ...], fault: Mapping[str, Any]) -> bool:
+    return keys == ("command",) and fault["type"] == "list_type"
+
+
+def _value_hint(keys: tuple[str, ...], fault: Mapping[str, Any]) -> str:
+    """Return what to write in the place of a value of another type."""
+    given = fault["input"]
+    if _is_no_command(keys, fault):
+        return 'write command = "python train.py", or a list of its words'
+    if fault["type"] == "string_type" and isinstance(given, (int, float)):
+        return f'write {keys[-1]} = "{str(given).lower()}"'
+    return "see docs/forge-toml.md for what it may be"
 
 
 def _suggestion(keys: tuple[str, ...]) -> str:

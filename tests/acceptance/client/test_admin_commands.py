@@ -223,9 +223,10 @@ def test_the_trail_is_told_by_job_worker_and_actor(admin: Command, project: Path
     told(admin("events", "--worker", "nobody"), 3, "no worker has ever been called 'nobody'")
 
 
-def test_a_job_config_is_kept_shown_used_and_removed(admin: Command, project: Path) -> None:
-    (project / "forge.toml").write_text('queue = "night"\ntimeout = "2h"\n', encoding="utf-8")
-    assert admin("template", "keep", "nightly", project, "--", "ls", "-l").returncode == 0
+def test_a_template_is_kept_shown_used_and_removed(admin: Command, project: Path) -> None:
+    (project / "forge.toml").write_text('queue = "night"\ntimeout = "3h"\n', encoding="utf-8")
+    kept = admin("template", "keep", "nightly", project, "--timeout", "2h", "--", "ls -l")
+    assert kept.returncode == 0, kept.stderr
     (row,) = rows(admin, "template", "list")
     assert (row["name"], row["spec"]) == (
         "nightly", {"command": ["ls", "-l"], "queue": "night", "timeout_s": 7200, "labels": {},

@@ -116,6 +116,16 @@ def test_the_same_quick_failure_twice_is_final(rig: Rig) -> None:
     assert [one["detail"][:8] for one in rig.jobs.attempts(job_id)] == ["17:05:11", "17:05:29"]
 
 
+@pytest.mark.parametrize(("memory_mb", "last"), [(200, State.FAILED), (0, State.READY)])
+def test_more_than_its_own_memory_twice_is_final(rig: Rig, memory_mb: int, last: State) -> None:
+    rig.submit(backoff_s=0, resources={"memory_mb": memory_mb} if memory_mb else {})
+    worker = rig.worker()
+    for peak, state in ((300, State.READY), (310, last)):
+        detail = f"needed more than its 200 MiB of memory, {peak} MiB: try --memory 410MiB"
+        ended = rig.finish(worker.claim_one(), Reason.OOM, exit_code=137, detail=detail)
+        assert ended.state == state
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [

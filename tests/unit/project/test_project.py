@@ -122,7 +122,8 @@ def test_an_unknown_key_is_named_with_its_place_and_a_suggestion(
         ("[resources]\nmemory = 512\n", "512 is not a size; write 512MiB"),
         ("timeout = 'soon'\n", "line 1, column 1: timeout: 'soon' is not a duration"),
         ("[labels]\nzone = 3\n", "line 2, column 1: labels.zone: write a text"),
-        ("command = 3\n", "line 1, column 1: command: write a list"),
+        ("command = 3\n", "line 1, column 1: command: it is neither a text nor a list"),
+        ("command = 'a && b'\n", "write: bash -c 'a && b'"),
         ("priority = 1001\n", "line 1, column 1: priority: must be at most 1000"),
         ("name = \n", "line 1, column 8"),
         ("name = 'x'\nname = 'y'\n", "line 2, column 11"),
@@ -130,6 +131,19 @@ def test_an_unknown_key_is_named_with_its_place_and_a_suggestion(
 )
 def test_a_wrong_value_is_told_with_its_place(tmp_path: Path, text: str, said: str) -> None:
     assert said in refusal(tmp_path, text).message
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("name = x\n", 'name = "digits"'),
+        ("command = 3\n", 'write command = "python train.py"'),
+        ("[env]\nA = 1\n", 'write A = "1"'),
+        ("[labels]\nspot = true\n", 'write spot = "true"'),
+    ],
+)
+def test_the_hint_says_what_to_write(tmp_path: Path, text: str, hint: str) -> None:
+    assert hint in refusal(tmp_path, text).hint
 
 
 def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from forge_schema.model.job import RegisteredInput
 
 from forge_client.cli.options import names
 from forge_client.cli.options.command_line import JobCommand, VerbNames
-from forge_client.cli.options.job_options import job_command
+from forge_client.cli.options.job_fields import INSTALLING, PACKING, changes
+from forge_client.cli.options.job_options import job_command, with_job_options
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
@@ -52,7 +53,13 @@ def show(context: typer.Context, name: Name, form: FormatOption = Format.TABLE) 
     output.show_one(kept, form, lambda: output.fields(fields))
 
 
+# Each submit has its own, or chooses them by the folder that it packs.
+OF_ONE_SUBMIT = {"idempotency_key", "after", "after_ok", "after_any", "image_tar"}
+OF_ONE_SUBMIT |= {*PACKING, *INSTALLING}
+
+
 @app.command(cls=JobCommand)
+@with_job_options(without=OF_ONE_SUBMIT, variables=False)
 def keep(
     context: typer.Context,
     name: Name,
@@ -62,10 +69,11 @@ def keep(
 ) -> None:
     """Save the job of a folder's forge.toml under a name, replacing any before.
 
-    A command after `--` overrides the one in forge.toml. The folder itself is not saved.
+    Options, and a command after `--`, override what is in forge.toml. The folder is not saved.
     """
     project = Project.read(folder)
-    request = project.request().changed({"command": job_command(context)})
+    given = {key: value for key, value in changes(context.params).items() if key != "name"}
+    request = project.request().changed({**given, "command": job_command(context)})
     spec = {field: value for field, value in request.fields().items() if field != "idempotency_key"}
     if not any(spec.values()):
         raise nothing_to_keep(folder)

@@ -4,7 +4,8 @@
 -- its worker cannot tell. With `expired_only`, only
 -- expired leases (the sweeper's).
 -- A quick exit with an error ends a job that never made progress if it is `hopeless`, or if the
--- attempt before ended the same way, unless the submitter chose the number of retries.
+-- attempt before ended the same way, unless the submitter chose the number of retries; so does a
+-- quick end at the job's own limit of memory.
 -- A failure that is blamed on the checkpoint that the attempt began with is not charged, and the next
 -- attempt begins with an older one: see `forge_step_back`.
 -- A failed start that this worker would only repeat (`hopeless`) ends the job if it failed the same way
@@ -118,7 +119,14 @@ verdict AS (
     ) AS refused ON true
     LEFT JOIN LATERAL (
         SELECT NOT ended.hopeless AS twice
-        WHERE ended.reason = 'exit_code'
+        WHERE (
+                ended.reason = 'exit_code'
+                -- Beyond the memory that it asked for, not a share of whatever its worker has.
+                OR ended.reason = 'oom' AND EXISTS (
+                    SELECT FROM lane JOIN shape ON shape.id = lane.shape_id
+                    WHERE lane.id = ended.lane_id AND shape.memory_mb > 0
+                )
+            )
             AND ended.progress IS NULL
             AND coalesce(ended.over_at, ended.now) - coalesce(ended.started_at, ended.claimed_at)
                 < %(quick)s::interval
@@ -134,8 +142,8 @@ verdict AS (
                     SELECT FROM attempt AS before
                     WHERE before.job_id = ended.job_id
                         AND before.attempt = ended.attempt - 1
-                        AND before.reason = 'exit_code'
-                        AND before.exit_code = ended.exit_code
+                        AND before.reason = ended.reason
+                        AND before.exit_code IS NOT DISTINCT FROM ended.exit_code
                         AND regexp_replace(before.detail, %(varying)s, '', 'gi')
                             = regexp_replace(ended.detail, %(varying)s, '', 'gi')
                         AND before.finished_at - coalesce(before.started_at, before.claimed_at)
