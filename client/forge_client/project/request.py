@@ -115,11 +115,11 @@ _Below = Annotated[str, Field(pattern=r"^(\./)?((?!\.\.?/)[^/\\]+/)*(?!\.\.?/*$)
 
 
 def _words(command: object) -> object:
-    return words_of(command) if isinstance(command, str) else command
-
-
-def _unsigned(words: list[str]) -> list[str]:
-    return [*without_signs(words)]
+    if isinstance(command, str):
+        return words_of(command)  # a sign in quotes is meant as it is
+    if isinstance(command, (list, tuple)) and all(isinstance(word, str) for word in command):
+        return without_signs(command)
+    return command
 
 
 def words(command: Sequence[str] | str) -> list[str]:
@@ -231,8 +231,7 @@ class Request(_Plain):
     model_config = ConfigDict(defer_build=False)
 
     command: Annotated[
-        Annotated[list[str], AfterValidator(_unsigned)] | None,
-        BeforeValidator(_words, json_schema_input_type=_Line | _Words),
+        list[str] | None, BeforeValidator(_words, json_schema_input_type=_Line | _Words)
     ] = None
     nodes: Nodes = None
     labels: dict[str, str] = Field(default_factory=dict)

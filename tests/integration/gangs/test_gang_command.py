@@ -62,7 +62,7 @@ def test_what_no_job_on_several_machines_can_be_is_refused_in_words(
     forge = command(tmp_path, FORGE_DATABASE_URL=rig.url, FORGE_STORE_URL=store)
     refused = forge("submit", ".", *options, "--", "true")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert f"error: {said}\n" in refused.stderr
+    assert f"error: --{said}\n" in refused.stderr
 
 
 def test_the_command_shows_the_machines_of_a_job(rig: Rig, tmp_path: Path) -> None:

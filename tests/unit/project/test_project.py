@@ -146,6 +146,11 @@ def test_the_hint_says_what_to_write(tmp_path: Path, text: str, hint: str) -> No
     assert hint in refusal(tmp_path, text).hint
 
 
+def test_a_sign_in_quotes_is_an_argument(tmp_path: Path) -> None:
+    project = read(tmp_path, """command = "echo a '|' b"\n""")
+    assert project.request().command == ["echo", "a", "|", "b"]
+
+
 def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "forge.toml").write_bytes(b"name = '\xff'\n")
     with pytest.raises(ClientError, match="UTF-8"):
