@@ -45,7 +45,7 @@ def _init(given: Answers) -> None:
     certificate = _certificate(given)
     changed = _settings(given, certificate) or _ran(given) != version("forge-queue")
     if given.systemd:
-        lines = service.with_systemd(changed=changed)
+        lines = service.with_systemd(given, changed=changed)
     else:
         lines = service.in_background(given, changed=changed)
     for line in lines:

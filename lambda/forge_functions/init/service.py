@@ -25,7 +25,12 @@ BACKUPS = Path("/var/backups/forge")
 # As the units have it, for which another place is put in.
 PREFIX = "/opt/forge"
 PROGRAMS = ("forge-server", "forge-sweeper")
-LOOPBACK = "127.0.0.1"
+LOOPBACK, HEALTH_PORT = "127.0.0.1", "8901"
+# Where each listens.
+LISTENS = {
+    "forge-server": ("FORGE_HOST", "FORGE_PORT"),
+    "forge-sweeper": ("FORGE_HEALTH_HOST", "FORGE_HEALTH_PORT"),
+}
 START_S, LOOK_S = 30.0, 0.2
 
 
@@ -35,8 +40,11 @@ class NotUp(ForgeError):
     code = "not_up"
 
 
-def with_systemd(*, changed: bool) -> list[str]:
+def with_systemd(answers: Answers, *, changed: bool) -> list[str]:
     """Have systemd run all three, and restart what runs with older settings; say what was done."""
+    for program in PROGRAMS:
+        if not _is_up(answers, program):
+            _require_free(answers, program)
     lines = []
     BACKUPS.mkdir(mode=0o700, parents=True, exist_ok=True)
     _give(BACKUPS, USER)
@@ -78,7 +86,8 @@ def in_background(answers: Answers, *, changed: bool) -> list[str]:
             continue
         if pid:
             _end(pid)
-        env = {**_plain(os.environ), **read(answers.etc / f"{program.removeprefix('forge-')}.env")}
+        _require_free(answers, program)
+        env = {**_plain(os.environ), **read(_settings_of(answers, program))}
         with (logs / f"{program}.log").open("ab") as log:
             process = subprocess.Popen(  # noqa: S603 - our own program
                 [Path(sys.prefix) / "bin" / program],
@@ -103,6 +112,15 @@ def running(file: Path, program: str) -> int | None:
     return None
 
 
+def _lives(file: Path) -> bool:
+    """Tell whether the process that a file names is there; while it loads, it has no name yet."""
+    with suppress(OSError):
+        pid = int(file.read_text(encoding="utf-8"))
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2]
+        return state.split()[0] not in {"Z", "X"}
+    return False
+
+
 def await_answer(answers: Answers) -> None:
     """Wait until the server listens, with its sweeper beside it.
 
@@ -111,26 +129,45 @@ def await_answer(answers: Answers) -> None:
     """
     port = int(answers.settings["FORGE_PORT"])
     for _ in range(int(START_S / LOOK_S)):
-        with suppress(OSError), socket.create_connection((LOOPBACK, port), 1):
-            # Another program may listen there, so that ours could not.
-            return _require_both(answers)
         _require_both(answers)
+        with suppress(OSError), socket.create_connection((LOOPBACK, port), 1):
+            return
         time.sleep(LOOK_S)
     raise NotUp(f"the server does not listen on port {port}", hint=_log_of(answers, PROGRAMS[0]))
+
+
+def _require_free(answers: Answers, program: str) -> None:
+    """Check that a program that is to start can listen; another would answer in its place."""
+    env = read(_settings_of(answers, program))
+    host, port = (env.get(name) for name in LISTENS[program])
+    host, port = host or LOOPBACK, port or HEALTH_PORT
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, int(port)), family=family).close()
+    except OSError as error:
+        raise NotUp(
+            f"{program} cannot listen on port {port} of {host}: {error.strerror}",
+            hint=f"change {LISTENS[program][1]} in {_settings_of(answers, program)}, and run this"
+            " again",
+        ) from error
+
+
+def _settings_of(answers: Answers, program: str) -> Path:
+    return answers.etc / f"{program.removeprefix('forge-')}.env"
 
 
 def _require_both(answers: Answers) -> None:
     for program in PROGRAMS:
         if _is_up(answers, program):
             continue
-        file = answers.etc / f"{program.removeprefix('forge-')}.env"
+        file = _settings_of(answers, program)
         where = f"; its settings are in {file}: correct them there, and run this again"
         raise NotUp(f"{program} ended at once", hint=_log_of(answers, program) + where)
 
 
 def _is_up(answers: Answers, program: str) -> bool:
     if not answers.systemd:
-        return running(answers.state / f"{program}.pid", program) is not None
+        return _lives(answers.state / f"{program}.pid")
     words = ["systemctl", "is-active", "--quiet", f"{program}.service"]
     return subprocess.run(words, check=False).returncode == 0  # noqa: S603 - fixed words
 

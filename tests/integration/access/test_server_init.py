@@ -146,6 +146,11 @@ def test_a_server_that_died_is_started_again(
         pid = folder / "state" / f"{program}.pid"
         os.kill(int(pid.read_text()), signal.SIGKILL)
         eventually(partial(_ended, pid, program))
+    # Another server answers there: it is not the one that was to be started.
+    with socket.create_server(("127.0.0.1", int(port))):
+        refused = run(folder)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert f"forge-server cannot listen on port {port}" in refused.stderr
     # Next to another sweeper, which has the port that this one is to have.
     settings = (folder / "sweeper.env").read_text()
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -153,7 +158,7 @@ def test_a_server_that_died_is_started_again(
         (folder / "sweeper.env").write_text(settings.replace("FORGE_HEALTH_PORT=0", wanted))
         refused = run(folder)
         assert (refused.returncode, refused.stdout) == (1, "")
-        assert "forge-sweeper ended at once" in refused.stderr
+        assert f"forge-sweeper cannot listen on port {taken.getsockname()[1]}" in refused.stderr
         assert "Address already in use" in refused.stderr
         assert str(folder / "sweeper.env") in refused.stderr
     assert "started forge-sweeper" in run(folder).stderr
@@ -193,7 +198,9 @@ def test_systemd_gets_units_with_our_paths_and_restarts_only_what_changed(
     monkeypatch.setattr(service, "BACKUPS", backups)
     monkeypatch.setattr(service, "_systemctl", lambda *words: calls.append(words))
     monkeypatch.setattr(service, "_give", lambda *_: None)
-    service.with_systemd(changed=True)
+    monkeypatch.setattr(service, "_is_up", lambda *_: True)
+    given = answers.Answers(tmp_path, tmp_path, systemd=True, names=("a",))
+    service.with_systemd(given, changed=True)
     names = [*service.FILES, *service.BACKUP]
     assert sorted(unit.name for unit in units.iterdir()) == sorted(names)
     text = (units / "forge-server.service").read_text()
@@ -205,7 +212,7 @@ def test_systemd_gets_units_with_our_paths_and_restarts_only_what_changed(
         ("restart", *started),
     ]
     calls.clear()
-    assert service.with_systemd(changed=False) == []
+    assert service.with_systemd(given, changed=False) == []
     assert calls == [("enable", "--quiet", *started), ("start", *started)]
 
 
