@@ -19,6 +19,7 @@ from forge_schema.queue import lanes
 from forge_schema.queue.lane import SHOWN
 from forge_schema.queue.lanes import FEW, LEAPT, LaneBook, Lanes
 from support.at_once import at_once
+from support.gangs.drafts import drafted, fresh, late, turn_over
 from support.queue.rig import Worker, spec
 from support.waiting import eventually
 
@@ -176,6 +177,32 @@ def test_only_lanes_of_shapes_that_a_worker_serves_are_read(
             assert [grant.job_id for grant in worker.claim(2)] == expected
         left = {lane.needs.memory_mb for lane in worker.lanes._edition.lanes.values()}
     assert left <= {1, 2}
+
+
+def test_gangs_are_seen_among_lanes_that_are_leapt(rig: Rig) -> None:
+    """A gang's shape is none that a worker serves alone, and is asked for by its lane."""
+    submit(rig, [f"o{n}" for n in range(FEW + 44)], 1)
+    rig.rows("DELETE FROM ready")
+    workers = [fresh(rig, f"w{n}") for n in range(2)]
+    assert [worker.look() for worker in workers] == [[], []]
+    # Once the first has formed, the second keeps the lane among those with jobs.
+    gangs = submit(rig, ["gang"], 2, nodes=2)
+    met = {grant.job_id for _ in range(3) for worker in workers for grant in worker.look()}
+    assert (met, [rig.places(job) for job in gangs]) == ({*gangs}, [["lease", "lease"]] * 2)
+    assert rig.count("attempt") == 0
+
+
+def test_a_draft_is_kept_among_lanes_that_are_leapt(rig: Rig) -> None:
+    submit(rig, [f"o{n}" for n in range(FEW + 44)], 1)
+    rig.rows("DELETE FROM ready")
+    workers = [fresh(rig, f"w{n}") for n in range(2)]
+    submit(rig, ["z"], 2)
+    assert all(worker.look() for worker in workers)
+    late(rig, owner="gang")
+    assert len(drafted(rig)) > 0
+    submit(rig, ["y"], 4)
+    turn_over(workers[0])
+    assert workers[0].grants == []
 
 
 def test_a_worker_that_could_not_ask_which_shapes_it_serves_asks_again(rig: Rig) -> None:

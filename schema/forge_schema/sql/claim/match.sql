@@ -59,7 +59,9 @@ open AS MATERIALIZED (
         ORDER BY ready.nice, ready.job_id
         LIMIT 1
     ) AS head ON true
+    -- A gang's lane is skipped too, and is asked for here: the first part left it out.
     WHERE one.lane_id NOT IN (SELECT heads.lane_id FROM heads)
+        OR lane.shape_id IN (SELECT unnest(%(skipped)s::integer[]))
 ),
 shares AS MATERIALIZED (
     SELECT forge_shares(ARRAY(SELECT DISTINCT owner FROM open)) AS by_owner
