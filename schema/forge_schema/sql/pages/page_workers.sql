@@ -1,5 +1,6 @@
 -- A page of workers that match a filter, by name, after a name: seconds since each was last heard
--- from, its leases, and how many of its GPUs they hold. A job that is only stored holds none.
+-- from, its leases, and how many of its GPUs they hold. A job that is only stored holds none. Of the
+-- labels, not those of our own are searched: they have the names of others' secrets.
 WITH held AS MATERIALIZED (
     SELECT
         worker_id, count(*) AS leases,
@@ -35,6 +36,7 @@ WHERE (%(after)s::text IS NULL OR worker.name > %(after)s)
             (
                 SELECT string_agg(label.key || '=' || label.value, ' ')
                 FROM jsonb_each_text(worker.labels || worker.pinned_labels) AS label
+                WHERE NOT starts_with(label.key, 'forge.')
             )
         ) ILIKE ALL(%(words)s::text[])
     )
