@@ -67,7 +67,9 @@ def ending(status: JobStatus) -> str:
     sentence = "; ".join(
         filter(None, (sentence, own_package(status.detail) if status.terminal else ""))
     )
-    return f"{sentence}; a retry would fail again" if _hopeless(status) else sentence
+    if not _hopeless(status):
+        return sentence
+    return f"{sentence}; correct it and submit again, or `forge rerun {status.job_id} -- COMMAND`"
 
 
 def _why(status: JobStatus) -> str:

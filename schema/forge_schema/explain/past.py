@@ -27,6 +27,7 @@ BUDGETS = (Budget.FAILURES, Budget.LOSSES, Budget.PREEMPTIONS)
 DAMAGED = "the store's copy of "
 UPLOADED_ANEW = "submit it again, which replaces the stored copy"
 RETRY_IT, READ_OUTPUT = "retry it", "look at its last output"
+CORRECT_IT = "correct it and submit it again, or only its command:"
 # What to do besides retrying.
 ADVICE = {
     Reason.OOM: "request more memory with --memory",
@@ -153,8 +154,7 @@ def remedies(status: Row) -> list[Remedy]:
     """Return what to do about a job that ended."""
     advised = []
     if retryable(status):
-        command = f"forge retry {status['job_id']}"
-        advised.append(Remedy(code="retry", text=RETRY_IT, command=command))
+        advised.append(_once_more(status))
         damaged = DAMAGED in (status["detail"] or "")
         if advice := UPLOADED_ANEW if damaged else ADVICE.get(Reason(status["reason"])):
             advised.insert(0, Remedy(code=status["reason"], text=advice))
@@ -162,6 +162,14 @@ def remedies(status: Row) -> list[Remedy]:
             last = f"forge logs {status['job_id']} --tail 20"
             advised.insert(0, Remedy(code="logs", text=READ_OUTPUT, command=last))
     return advised
+
+
+def _once_more(status: Row) -> Remedy:
+    job_id = status["job_id"]
+    if status["state"] == State.FAILED and status["reason"] == Reason.EXIT_CODE:
+        again = f"forge rerun {job_id} -- COMMAND"
+        return Remedy(code="correct", text=CORRECT_IT, command=again)
+    return Remedy(code="retry", text=RETRY_IT, command=f"forge retry {job_id}")
 
 
 def ended_text(status: Row, spent: list[Spending]) -> str:

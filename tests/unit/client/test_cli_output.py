@@ -158,7 +158,7 @@ def test_following_says_when_the_next_try_comes_and_how_many_are_left(
             "exit_code",
             127,
             "x: not found",
-            "code 127: x: not found; a retry would fail again",
+            "127: x: not found; correct it and submit again, or `forge rerun 1 -- COMMAND`",
         ),
         (
             "failed",

@@ -13,7 +13,7 @@ import polib
 import pytest
 from forge_functions.dashboard import words
 from forge_functions.dashboard.page import MARKS, THEMES, environment
-from forge_schema.explain.past import ADVICE, READ_OUTPUT, RETRY_IT, UPLOADED_ANEW
+from forge_schema.explain.past import ADVICE, CORRECT_IT, READ_OUTPUT, RETRY_IT, UPLOADED_ANEW
 from forge_schema.model.notifications import DeliveryState, NotificationKind, Occasion
 from forge_schema.model.states import (
     Phase,
@@ -106,7 +106,7 @@ def protocol() -> set[str]:
     abouts = {report.about for report in REPORTS.values()}
     reasons = {reason_in_words(reason) for reason in Reason}
     events = {event.replace("_", " ") for event in (*Occasion, "test")}
-    advice = {*ADVICE.values(), READ_OUTPUT, RETRY_IT, UPLOADED_ANEW}
+    advice = {*ADVICE.values(), CORRECT_IT, READ_OUTPUT, RETRY_IT, UPLOADED_ANEW}
     return (
         enums | events | reasons | abouts | advice | set(MARKS) | set(THEMES) | set(SAID.values())
     )

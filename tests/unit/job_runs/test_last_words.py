@@ -54,6 +54,7 @@ FIRST_LINES = {
         "1 failed, 8 passed, 1 error: tests/test_a.py::test_bad - assert 1 == 2"
     ),
     "2 errors in 0.05s\n": "2 errors",
+    f"{'=' * 20} no tests ran in 0.06s {'=' * 20}\n": "no tests ran in 0.06s",
     "3 failed attempts in 2.0s\nmore\n": "more",
     "-----\nmpirun noticed this\n-----\n": "mpirun noticed this",
     "-----\n": "-----",

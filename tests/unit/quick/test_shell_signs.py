@@ -12,7 +12,7 @@ from forge_schema.model.spec import without_signs, words_of
     "line",
     [
         "a && b", "a||b", "a | tee x", "a > x", "a 2>&1", "a 2> x", "a < x", "a; b", "a &",
-        "'a b' && c",
+        "'a b' && c", "cd src", "source a.sh",
     ],
 )  # fmt: skip
 def test_a_line_for_a_shell_is_refused_with_what_to_write(line: str) -> None:
@@ -39,3 +39,7 @@ def test_a_word_that_is_a_sign_is_refused() -> None:
         without_signs(["python", "a.py", "|", "tee", "x"])
     for meant in (["find", ".", "-exec", "rm", "{}", ";"], ["cut", "-d", "|", "-f", "2"]):
         assert without_signs(meant) == meant
+    for line in ("FOO=1 python a.py", "FOO='a b' python a.py"):
+        with pytest.raises(ValueError, match=r"write --env FOO=.* -- python a.py, or bash -c"):
+            words_of(line)
+    assert words_of("env FOO=1 python a.py")[:2] == ["env", "FOO=1"]

@@ -41,6 +41,7 @@ OF_DEEPSPEED = re.compile(r"\[[-\d :,]+\] \[\w+\] \[launch\.py:\d+:")
 MARK = re.compile(r"\[rank(\d+)\]: ?")
 # The end of pytest's report, with or without a frame, and what it says of the first test before it.
 COUNTS = re.compile(r"(?:=+ )?(\d+ (?:failed|errors?)\b.*?) in [\d.]+s(?: \([\d:]+\))?(?: =+)?")
+FRAME = re.compile(r"={3,} (.*\w.*?) ={3,}")
 NOT_PASSED = re.compile(r"(?:FAILED|ERROR) (\S+(?: - .+)?)")
 DEADLY = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM")
 
@@ -156,11 +157,12 @@ def _shown(line: str, below: set[str]) -> str:
 def _gist(lines: list[str]) -> str:
     """Return the most telling line: the exception of the last traceback, else the last line.
 
-    Lines without a letter or a digit are passed over: mpirun frames its messages with dashes.
+    Lines without a letter or a digit are passed over: mpirun frames its messages with dashes. The
+    frame of a line, as of pytest's, is left out.
     """
     own = [line for line in lines if not OF_DEEPSPEED.match(line)] or lines
     worded = [line for line in own if any(map(str.isalnum, line))] or own
-    return _raised(own) or (MARK.sub("", worded[-1], count=1) if worded else "")
+    return _raised(own) or (FRAME.sub(r"\1", MARK.sub("", worded[-1], count=1)) if worded else "")
 
 
 def _tested(lines: list[str]) -> str:

@@ -200,11 +200,11 @@ def _show(rows: list[Run], named: list[str] | None, wanted: list[str], form: For
     shown = shown if form is not Format.TABLE or "job_id" in shown else ["job_id", *shown]
     columns = [_column(column) for column in shown]
     # What is chosen is shown; else the job and its name stay longest.
-    drop: tuple[str, ...] = DROP if named else (*DROP, *_least(shown))
+    drop = DROP if named else _unneeded(rows, shown)
     if key := drawn_metric(rows, wanted):
         curve = f"{CURVE} {key}"
         columns.append((curve, lambda run: sparkline(run.curve or [])))
-        drop = tuple(curve if column == CURVE else column for column in DROP)
+        drop = tuple(curve if column == CURVE else column for column in drop)
     output.show(rows, columns, form, drop)
 
 
@@ -290,13 +290,27 @@ def _columns(rows: list[Run]) -> list[str]:
     ]
 
 
-def _least(shown: list[str]) -> list[str]:
-    """Return the titles of parameters, metrics and results, the least telling first."""
+def _unneeded(rows: list[Run], shown: list[str]) -> tuple[str, ...]:
+    """Return the titles that a narrow terminal leaves out: copies first, then the least telling."""
     own = [column for column in shown if column not in FIELDS]
     results = [column for column in own if column.startswith("result.")]
-    best = [column for column in own if column.endswith(".best")]
+    best = [column for column in own if column.endswith(".best") and column not in results]
     others = [column for column in own if column not in {*results, *best}]
-    return [*reversed(results), *reversed(best), *reversed(others[1:])]
+    later = (*DROP[:-1], *reversed(results), *reversed(best), CURVE, *reversed(others[1:]))
+    return (*_copies(rows, own), *later)
+
+
+def _copies(rows: list[Run], own: list[str]) -> list[str]:
+    """Return the columns that show what another of their key does, as `loss.best` of `loss`."""
+    there: set[tuple[str, ...]] = set()
+    copies = []
+    for column in own:
+        key = column.removeprefix("result.").removesuffix(".best")
+        values = (key, *(brief(run.value(column)) for run in rows))
+        if values in there:
+            copies.append(column)
+        there.add(values)
+    return copies
 
 
 def _qualified(table: str, key: str) -> str:

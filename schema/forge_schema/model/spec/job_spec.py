@@ -35,6 +35,9 @@ VARIED = ("command", "env", "arguments", "parameters")
 SIGNS = frozenset({"&&", "||", "|", "|&", "&", ">", ">>", "<", "<<", "2>", "2>>", "2>&1", "&>"})
 # What stands in quotes or behind a backslash is meant as it is.
 AS_IT_IS = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
+# As the first word, these have a meaning only for a shell, and so has `FOO=1`.
+BUILT_IN = frozenset({"cd", "export", "source"})
+SETS = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 # In a line, also where it touches the word before or after it.
 IN_A_LINE = re.compile(r"&&|\|\|?|(?<!\S)(?:[12&]?>>?|<<?)|;|&(?!\S)")
 
@@ -220,6 +223,7 @@ def words_of(line: str) -> list[str]:
     words = shlex.split(line)
     if sign := IN_A_LINE.search(AS_IT_IS.sub("_", line)):
         raise ValueError(_no_shell(sign[0], line.strip()))
+    _check_first(words, line.strip())
     return words
 
 
@@ -233,7 +237,19 @@ def without_signs(words: Sequence[str]) -> Sequence[str]:
     if sign := next((word for before, word in after if word in SIGNS and before[:1] != "-"), ""):
         line = " ".join(word if word in SIGNS else shlex.quote(word) for word in words)
         raise ValueError(_no_shell(sign, line))
+    _check_first(words, shlex.join(words))
     return words
+
+
+def _check_first(words: Sequence[str], line: str) -> None:
+    first = words[0] if words else ""
+    if sets := SETS.fullmatch(first):
+        name, _, value = sets[0].partition("=")
+        own = f"write --env {name}={shlex.quote(value)}"
+        rest = shlex.join(words[1:])
+        raise ValueError(f"no shell would read {first!r}; {own} -- {rest}, or bash -c ...")
+    if first in BUILT_IN:
+        raise ValueError(_no_shell(first, line))
 
 
 def _no_shell(sign: str, line: str) -> str:
