@@ -329,7 +329,7 @@ CASES = [
     Case("offline", offline, Outlook.UNAVAILABLE, Chance.OFFLINE, "start_worker",
          cure=lambda s: s.worker()),
     Case("never came", never_came, Outlook.UNFIT, Chance.NEVER_CAME, "start_worker",
-         says="which never connected",
+         says="which has never connected",
          cure=lambda s: s.worker()),
     Case("never came, and is labelled otherwise", labelled_otherwise, Outlook.UNFIT, Chance.UNFIT,
          "add_worker", says="label zone=us",
