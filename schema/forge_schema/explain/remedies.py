@@ -195,7 +195,8 @@ def _added(job: Row, fleet: FleetChances) -> Iterator[Remedy]:
         return
     wanted = [wish(asked) for asked in to_name(job, fleet)]
     with_it = f" with {', '.join(wanted)}" if wanted else ""
-    yield Remedy(code="add_worker", text=f"start another worker{with_it}")
+    which = "another" if fleet.chances else "a"
+    yield Remedy(code="add_worker", text=f"start {which} worker{with_it}")
 
 
 def to_name(job: Row, fleet: FleetChances) -> list[Requirement]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from psycopg.types.json import Jsonb
@@ -30,7 +31,7 @@ class NoSuchTeam(ForgeError):
     code = "team_not_found"
 
     def __init__(self, name: str) -> None:
-        hint = f"`forge team list` lists them; `forge team join {name} OWNER…` makes one"
+        hint = f"`forge team list` lists them; `forge team join {quote(name)} OWNER…` makes one"
         super().__init__(f"there is no team {name!r}", hint=hint)
 
 

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -40,7 +41,7 @@ WAYS = (
 
 # How many of the newest jobs are searched for a name, at most: of the owner, and of all others.
 LOOK_NAMED = 3_000
-SHOWN = 5
+SHOWN, COMPARED = 5, 500
 NTH_NEWEST = re.compile(r"@(last|[1-9]\d{0,2})", re.ASCII)
 ID = re.compile(r"\d+", re.ASCII)
 
@@ -284,15 +285,24 @@ def job_named(database: Database, handle: str, *, owner: str, others: list[str] 
     params = {"name": handle, "nth": nth, "owner": owner, "others": others}
     rows = database.rows("named_jobs", again=True, look=LOOK_NAMED, shown=SHOWN, **params)
     if not handle or not rows:
-        raise _unknown(handle, owner, nth)
+        near = _near(database, params) if handle and nth is None else ""
+        raise _unknown(handle, owner, nth, near)
     if rows[0]["found"] > 1:
         raise _ambiguous(handle, rows)
     job_id: int = rows[0]["job_id"]
     return job_id
 
 
-def _unknown(handle: str, owner: str, nth: int | None) -> JobUnknown:
-    hint = "`forge ps` lists the jobs; names are searched among the newest of them"
+def _near(database: Database, params: Mapping[str, Any]) -> str:
+    """Ask for the name that may be meant, of those of the owner's newest jobs."""
+    every = {**params, "name": ""}  # each name begins with it
+    rows = database.rows("named_jobs", again=True, look=LOOK_NAMED, shown=COMPARED, **every)
+    close = get_close_matches(params["name"], {row["name"] for row in rows}, n=1)
+    return f"did you mean {close[0]!r}? " if close else ""
+
+
+def _unknown(handle: str, owner: str, nth: int | None, near: str) -> JobUnknown:
+    hint = f"{near}`forge ps` lists the jobs; names are searched among the newest of them"
     if nth is None:
         return JobUnknown(f"there is no job named {handle!r}", hint=hint)
     return JobUnknown(f"{owner} has submitted no job that {handle} could mean", hint=hint)

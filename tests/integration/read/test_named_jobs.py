@@ -73,6 +73,15 @@ def test_digits_are_an_id_even_if_a_job_has_that_name(
     assert job_named(shared_rig.database, "7", owner="ann", others=[]) == 7
 
 
+def test_a_mistyped_name_is_answered_with_one_that_is_there(
+    shared_rig: Rig, past: dict[str, int]
+) -> None:
+    for handle, owner, near in (("rsenet-50", "ann", "resnet-50"), ("rsenet", "bob", "resnet")):
+        with pytest.raises(ForgeError) as refused:
+            job_named(shared_rig.database, handle, owner=owner, others=[])
+        assert refused.value.hint.startswith(f"did you mean '{near}'? `forge ps`"), past
+
+
 def test_who_sees_only_their_own_jobs_names_only_these(
     shared_rig: Rig, past: dict[str, int]
 ) -> None:

@@ -1,6 +1,7 @@
 """`forge queue`: the queues, and controls over starting jobs."""
 
 import math
+import shlex
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Annotated, Any, NamedTuple
@@ -270,7 +271,7 @@ def _limit_owner(backend: Backend, owner: str, given: dict[str, Any]) -> None:
         f"owner {owner}: {_limits(now)}, weight {now.weight:g}"
         + (f", approval above {above}" if above else "")
         + _budget(known, now)
-        + _new(owner, [row.owner for row in listed])
+        + _new(owner, [row.owner for row in listed], "submitted a job")
     )
 
 
@@ -279,7 +280,7 @@ def _limit_team(backend: Backend, team: str, given: dict[str, Any]) -> None:
     if before is None:
         raise ClientError(
             f"there is no team {team!r}",
-            hint=f"`forge team join {team} OWNER…` makes one",
+            hint=f"`forge team join {shlex.quote(team)} OWNER…` makes one",
             code="team_not_found",
         )
     now = backend.admin.change_team(team, TeamChanges(**given))
@@ -344,12 +345,13 @@ def _queues(backend: Backend) -> list[str]:
     return [row.name for row in backend.admin.queues()]
 
 
-def _new(name: str, known: Iterable[str]) -> str:
+def _new(name: str, known: Iterable[str], did: str = "") -> str:
     """Return a remark on a name that nothing had yet: it may be mistyped."""
     if name in known:
         return ""
     near = get_close_matches(name, known, n=1)
-    return f"; no job has used {name} yet" + (f": did you mean {near[0]}?" if near else "")
+    unknown = f"{name} has not {did} yet" if did else f"no job has used {name} yet"
+    return f"; {unknown}" + (f": did you mean {near[0]}?" if near else "")
 
 
 def _limits(of: QueueInfo | OwnerLimits | OwnerSettings | Team) -> str:

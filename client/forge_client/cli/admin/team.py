@@ -1,5 +1,6 @@
 """`forge team`: teams of owners; only admins change them."""
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -74,7 +75,7 @@ def leave(context: typer.Context, team: TeamName, owners: Owners) -> None:
     if others := [owner for owner in owners if owner not in members]:
         raise ClientError(
             f"{names_text(others)} {'is' if len(others) == 1 else 'are'} not in {team}",
-            hint=f"nobody has left; `forge team show {team}` lists its owners",
+            hint=f"nobody has left; `forge team show {shlex.quote(team)}` lists its owners",
             code="owner_not_in_team",
         )
     _change(context, team, TeamChanges(leave=owners))

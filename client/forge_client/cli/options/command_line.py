@@ -79,6 +79,8 @@ OPTIONS = {
     **dict.fromkeys(("--export",), "--env"),
     **dict.fromkeys(("--array",), "forge benchmark --matrix"),
     **dict.fromkeys(("--user", "-u"), "--owner"),
+    **dict.fromkeys(("--all", "-a"), "--count"),
+    **dict.fromkeys(("--only",), "forge artifacts JOB PATH"),
 }
 
 

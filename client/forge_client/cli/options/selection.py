@@ -4,10 +4,11 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Annotated
 
 import typer
-from forge_schema.job_filter import parse
+from forge_schema.job_filter import KEYS, ME, Filter, parse
 from forge_schema.model.admin import AwaitingApproval
 from forge_schema.model.job import JobStatus
 from forge_schema.model.quantities import counted
@@ -97,6 +98,10 @@ def wider(
     query = parse(" ".join(words))
     if state := next((word for word in query.words if word in set(StateWord)), None):
         return f"; for the state, write state:{state}"
+    if term := next((word for word in query.words if word.partition("=")[0] in KEYS), None):
+        return f"; write {term.replace('=', ':', 1)}"
+    if near := _near(backend, query):
+        return near
     begun = query
     if not query.values("name"):
         begun = query.having("id").having("name", *(f"*{number}*" for number in query.values("id")))
@@ -109,6 +114,21 @@ def wider(
     jobs, _ = search(backend, str(begun), **chosen, count=COUNTED)
     more = " or more" if len(jobs) == COUNTED else ""
     return f"; '{begun}' would match {counted(len(jobs), 'job')}{more}" if jobs else ""
+
+
+def _near(backend: Backend, query: Filter) -> str:
+    """Return what is there and like a name of the query, of the newest jobs."""
+    named = [(key, query.values(key)) for key in ("owner", "queue")]
+    named += [("tag", values) for values in query.tags]
+    asked = [(key, name) for key, names in named for name in names if "*" not in name]
+    jobs = backend.jobs(count=COUNTED) if asked else []
+    there = {"owner": {job.owner for job in jobs}, "queue": {job.queue for job in jobs}}
+    there["tag"] = {tag for job in jobs for tag in job.tags}
+    for key, name in asked:
+        close = get_close_matches(name, there[key], n=1)
+        if close and close[0] != name and name != ME:
+            return f"; did you mean {key}:{close[0]}?"
+    return ""
 
 
 def meant(

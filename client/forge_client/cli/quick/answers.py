@@ -202,8 +202,9 @@ def _described(
 
 
 def _as_wide_as_can_be(word: str) -> bool:
-    """Tell whether a term of a query cannot have been meant as the beginning of a name."""
-    return word.endswith("*") or not (":" in word or word.isdecimal() or word in {*StateWord})
+    """Tell whether a term of a query cannot have been meant for another."""
+    doubtful = ":" in word or "=" in word or word.isdecimal() or word in {*StateWord}
+    return word.endswith("*") or not doubtful
 
 
 def form_of(given: Given) -> Format:

@@ -46,6 +46,8 @@ def test_ps_lists_what_matches(forge: Command, rig: Rig) -> None:
     assert (listed(str(mine)), listed(str(mine), str(his))) == ([mine], [his, mine])
     assert listed(str(his), "owner:me") == []
     assert "matches; for the state, write state:running" in forge("ps", "running").stderr
+    assert "matches; did you mean queue:default?" in forge("ps", "queue:defalt").stderr
+    assert "matches; write state:failed" in forge("ps", "state=failed").stderr
     told(forge("ps", "staet:failed"), 2, "'staet' is not a key; did you mean 'state'?", "owner")
     told(forge("ps", "state:faild"), 2, "did you mean 'failed'?", "queued, held, running")
 
