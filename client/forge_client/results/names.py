@@ -7,11 +7,12 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from forge_schema.model.quantities import names_text
+from forge_schema.model.quantities import counted, names_text
 
 from forge_client.errors import ClientError
 
 if TYPE_CHECKING:
+    from forge_schema.model.admin import Approved
     from forge_schema.model.job import JobStatus
     from forge_schema.model.stored import Artifact
     from forge_schema.model.worker import WorkerInfo
@@ -32,6 +33,58 @@ def whole_name(backend: Backend, name: str, owner: str | None) -> str:
     whose = owner or backend.me().owner
     groups = backend.findings.run_groups(f"sweep:{name}*", by="sweep", owner=whose)
     return the_one(name, (item.name for item in groups.items), "forge sweep list")
+
+
+def unused(name: str, known: Iterable[str]) -> str:
+    """Return a remark on the name of a queue that no job had yet, else "": it may be mistyped."""
+    return "" if name in known else f"no job has used {name} yet" + _meant(name, known)
+
+
+def newcomer(owner: str, known: Iterable[str]) -> str:
+    """Return a remark on an owner who is not known yet, else ""."""
+    return "" if owner in known else f"{owner} has not submitted a job yet" + _meant(owner, known)
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f": did you mean {near[0]}?" if near else ""
+
+
+def require_queue(name: str, known: Sequence[str]) -> None:
+    """Check that there is a queue.
+
+    Raises:
+        ClientError: there is none of this name.
+    """
+    if name not in known:
+        raise ClientError(
+            f"there is no queue {name!r}{_meant(name, known)}",
+            hint="`forge queue list` lists them",
+            code="queue_not_found",
+        )
+
+
+def require_present(pages: Sequence[Approved]) -> None:
+    """Check that the jobs which were to be approved exist.
+
+    Raises:
+        ClientError: some do not.
+    """
+    if absent := sum(page.absent for page in pages):
+        raise ClientError(
+            f"{approvals_text(pages, 'absent', absent)} "
+            f"{'does' if absent == 1 else 'do'} not exist",
+            hint="`forge approve` lists those that wait",
+            code="job_unknown",
+        )
+
+
+def approvals_text(pages: Sequence[Approved], outcome: str, count: int) -> str:
+    """Return the jobs of which an approval became this, in words."""
+    became = (item for page in pages for item in page.became.items())
+    if jobs := [str(job) for job, its in became if its == outcome]:
+        return f"job{'s' * (count > 1)} {names_text(jobs)}"
+    return counted(count, "job")
 
 
 def the_one(start: str, sweeps: Iterable[str | None], listed_by: str) -> str:

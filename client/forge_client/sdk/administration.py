@@ -29,8 +29,10 @@ from pydantic import BaseModel, ValidationError
 from forge_client.backend import Backend, Check
 from forge_client.errors import ClientError
 from forge_client.project.request import invalid, several
-from forge_client.results.names import find_worker
+from forge_client.results.names import find_worker, newcomer, require_present, require_queue, unused
+from forge_client.sdk.arguments import checked_verbs, duration, lifetime
 from forge_client.sdk.rows import Rows
+from forge_client.sdk.sending import warn
 
 M = TypeVar("M", bound=BaseModel)
 PAGE = 1000
@@ -64,6 +66,7 @@ class OwnersLimits(TeamsLimits, total=False):
     approve_cost: float | None
 
 
+@checked_verbs
 class Administration:
     """What the commands under Control and Administration do; most of it needs the role admin."""
 
@@ -83,7 +86,7 @@ class Administration:
         *,
         ephemeral: bool = False,
         labels: Mapping[str, str] | None = None,
-        lasts: timedelta | None = None,
+        lasts: timedelta | str | None = None,
         public_key: bytes | None = None,
     ) -> Secret:
         """Create a worker; return its id and its token, which cannot be read again.
@@ -91,7 +94,11 @@ class Administration:
         With an Ed25519 public key, it must sign every request.
         """
         return self.backend.admin.create_worker(
-            name, ephemeral=ephemeral, labels=_labels(labels), lasts=lasts, public_key=public_key
+            name,
+            ephemeral=ephemeral,
+            labels=_labels(labels),
+            lasts=lifetime(lasts),
+            public_key=public_key,
         )
 
     def add_worker(
@@ -101,7 +108,7 @@ class Administration:
         server: str | None = None,
         ephemeral: bool = False,
         labels: Mapping[str, str] | None = None,
-        lasts: timedelta | None = None,
+        lasts: timedelta | str | None = None,
     ) -> Invitation:
         """Make a worker that waits for its machine; return the line to paste there.
 
@@ -109,7 +116,7 @@ class Administration:
         if it is another one there.
         """
         return self.backend.admin.invite_worker(
-            name, url=server, ephemeral=ephemeral, labels=_labels(labels), lasts=lasts
+            name, url=server, ephemeral=ephemeral, labels=_labels(labels), lasts=lifetime(lasts)
         )
 
     def upgrade_line(self, *, server: str | None = None) -> str:
@@ -123,7 +130,7 @@ class Administration:
         self,
         worker: str | int,
         *,
-        lasts: timedelta | None = None,
+        lasts: timedelta | str | None = None,
         public_key: bytes | None = None,
     ) -> str:
         """Replace a worker's token and return the new one. The old one stops working.
@@ -131,7 +138,7 @@ class Administration:
         A public key stays, unless another one is given.
         """
         return self.backend.admin.rotate_worker(
-            self._worker(worker), lasts=lasts, public_key=public_key
+            self._worker(worker), lasts=lifetime(lasts), public_key=public_key
         )
 
     def delete_worker(self, worker: str | int) -> None:
@@ -144,14 +151,17 @@ class Administration:
 
     def pause(self, queue: str) -> None:
         """Stop starting jobs from a queue. Running jobs continue."""
+        self._note_new(queue)
         self.backend.admin.pause(queue)
 
     def resume(self, queue: str) -> None:
         """Start jobs from a paused queue again."""
+        require_queue(queue, self._queues())
         self.backend.admin.pause(queue, paused=False)
 
     def limit_queue(self, queue: str, **limits: Unpack[QueueLimits]) -> None:
         """Limit how much of a queue runs at once. Limits left out stay; None removes one."""
+        self._note_new(queue)
         changed = _made(QueueChanges, limits).model_dump(exclude_unset=True)
         self.backend.admin.change_queue(queue, changed)
 
@@ -188,6 +198,8 @@ class Administration:
         Settings left out stay; None removes a limit.
         """
         listed = self.backend.admin.owner_limits()
+        if remark := newcomer(owner, [row.owner for row in listed]):
+            warn(remark)
         known = next((row for row in listed if row.owner == owner), OwnerSettings())
         kept = {name: getattr(known, name) for name in ("max_jobs", "max_gpus", "weight")}
         self.backend.admin.limit_owner(owner, _made(OwnerSettings, {**kept, **limits}))
@@ -207,9 +219,17 @@ class Administration:
             after = page[-1].job_id
 
     def approve(self, job_ids: Sequence[int]) -> int:
-        """Approve jobs; return how many are approved, now or before."""
-        pages = [job_ids[at : at + PAGE] for at in range(0, len(job_ids), PAGE)]
-        return sum(self.backend.admin.approve(page).approved for page in pages)
+        """Approve jobs; return how many are approved, now or before.
+
+        Raises:
+            ClientError: some do not exist; the others are approved.
+        """
+        pages = [
+            self.backend.admin.approve(job_ids[at : at + PAGE])
+            for at in range(0, len(job_ids), PAGE)
+        ]
+        require_present(pages)
+        return sum(page.approved for page in pages)
 
     def keys(self) -> Rows[ApiKey]:
         """Return the API keys."""
@@ -221,7 +241,7 @@ class Administration:
         role: str,
         *,
         name: str = "",
-        lasts: timedelta | None = None,
+        lasts: timedelta | str | None = None,
         public_key: bytes | None = None,
         team: str | None = None,
         everyone: bool | None = None,
@@ -235,7 +255,7 @@ class Administration:
         """
         require_choice("role", role, [*Role])
         return self.backend.admin.create_key(
-            owner, role, name=name, lasts=lasts, public_key=public_key, team=team,
+            owner, role, name=name, lasts=lifetime(lasts), public_key=public_key, team=team,
             everyone=everyone, invitation=invitation,
         )  # fmt: skip
 
@@ -266,18 +286,18 @@ class Administration:
         """Remove a team; its owners stay."""
         self.backend.admin.remove_team(name)
 
-    def rotate_key(self, key_id: str) -> str:
+    def rotate_key(self, key_id: str | int) -> str:
         """Replace the text of an API key and return the new one. The old one stops working."""
-        return self.backend.admin.rotate_key(key_id)
+        return self.backend.admin.rotate_key(str(key_id))
 
-    def revoke_key(self, key_id: str) -> None:
+    def revoke_key(self, key_id: str | int) -> None:
         """Make an API key stop working."""
-        self.backend.admin.revoke_key(key_id)
+        self.backend.admin.revoke_key(str(key_id))
 
     def events(
         self,
         *,
-        since: timedelta = LAST_DAY,
+        since: timedelta | str = LAST_DAY,
         after: datetime | None = None,
         actor: str | None = None,
         action: str | None = None,
@@ -286,7 +306,7 @@ class Administration:
         """Return the audit trail of all jobs and workers, oldest first; `job.events()` of one."""
         return Rows(
             self.backend.admin.events(
-                since=since, after=after, actor=actor, action=action, count=count
+                since=duration("since", since), after=after, actor=actor, action=action, count=count
             )
         )
 
@@ -325,6 +345,13 @@ class Administration:
     def health(self) -> list[Check]:
         """Check what Forge consists of, as `forge doctor` does, without raising."""
         return self.backend.health()
+
+    def _queues(self) -> list[str]:
+        return [row.name for row in self.backend.admin.queues()]
+
+    def _note_new(self, queue: str) -> None:
+        if remark := unused(queue, self._queues()):
+            warn(remark)
 
     def _worker(self, worker: str | int) -> int:
         return find_worker(self.backend, str(worker)).id

@@ -138,6 +138,7 @@ class AsyncClient:
         *,
         url: str | None = None,
         api_key: str | None = None,
+        tls_ca: Path | str | None = None,
         database_url: str | None = None,
         store_url: str | None = None,
         up_dir: Path | str | None = None,
@@ -146,6 +147,7 @@ class AsyncClient:
         self.sync = Client(
             url=url,
             api_key=api_key,
+            tls_ca=tls_ca,
             database_url=database_url,
             store_url=store_url,
             up_dir=up_dir,

@@ -142,6 +142,7 @@ class AsyncClient:
         *,
         url: str | None = None,
         api_key: str | None = None,
+        tls_ca: Path | str | None = None,
         database_url: str | None = None,
         store_url: str | None = None,
         up_dir: Path | str | None = None,
@@ -302,7 +303,7 @@ class AsyncClient:
         *,
         ephemeral: bool = False,
         labels: Mapping[str, str] | None = None,
-        lasts: timedelta | None = None,
+        lasts: timedelta | str | None = None,
         public_key: bytes | None = None,
     ) -> Secret: ...
     async def add_worker(
@@ -312,11 +313,15 @@ class AsyncClient:
         server: str | None = None,
         ephemeral: bool = False,
         labels: Mapping[str, str] | None = None,
-        lasts: timedelta | None = None,
+        lasts: timedelta | str | None = None,
     ) -> Invitation: ...
     async def upgrade_line(self, *, server: str | None = None) -> str: ...
     async def rotate_worker(
-        self, worker: str | int, *, lasts: timedelta | None = None, public_key: bytes | None = None
+        self,
+        worker: str | int,
+        *,
+        lasts: timedelta | str | None = None,
+        public_key: bytes | None = None,
     ) -> str: ...
     async def delete_worker(self, worker: str | int) -> None: ...
     async def queues(self) -> Rows[QueueInfo]: ...
@@ -344,7 +349,7 @@ class AsyncClient:
         role: str,
         *,
         name: str = "",
-        lasts: timedelta | None = None,
+        lasts: timedelta | str | None = None,
         public_key: bytes | None = None,
         team: str | None = None,
         everyone: bool | None = None,
@@ -361,12 +366,12 @@ class AsyncClient:
         **limits: Unpack[TeamsLimits],
     ) -> Team: ...
     async def remove_team(self, name: str) -> None: ...
-    async def rotate_key(self, key_id: str) -> str: ...
-    async def revoke_key(self, key_id: str) -> None: ...
+    async def rotate_key(self, key_id: str | int) -> str: ...
+    async def revoke_key(self, key_id: str | int) -> None: ...
     async def events(
         self,
         *,
-        since: timedelta = ...,
+        since: timedelta | str = ...,
         after: datetime | None = None,
         actor: str | None = None,
         action: str | None = None,

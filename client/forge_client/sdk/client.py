@@ -20,6 +20,7 @@ from forge_client.project.submission import PYTEST, called
 from forge_client.project.tasks import packing
 from forge_client.results.names import whole_name
 from forge_client.sdk.administration import Administration, require_choice
+from forge_client.sdk.arguments import checked_verbs
 from forge_client.sdk.job import Job
 from forge_client.sdk.plans import Plans
 from forge_client.sdk.rows import FoundRows, Rows
@@ -28,12 +29,14 @@ from forge_client.sdk.spec import JobSpec, JobWithCommand, NamedSpec
 from forge_client.sdk.sweeps import Sweep
 
 
+@checked_verbs
 class Client(Plans, Administration):
     """A connection to Forge; without arguments, to what the environment or `forge up` names.
 
     Args:
         url: the server's URL, `https://…`; else FORGE_URL.
         api_key: the API key; else FORGE_API_KEY, or the content of FORGE_API_KEY_FILE.
+        tls_ca: a file of authorities to trust in addition to the system's; else FORGE_TLS_CA.
         database_url: a `postgresql://` URL, for use without a server; else FORGE_DATABASE_URL.
         store_url: `s3://…` or `file://…`; else FORGE_STORE_URL.
         up_dir: the folder of a running `forge up`; else FORGE_DIR, else the latest one.
@@ -49,12 +52,13 @@ class Client(Plans, Administration):
         *,
         url: str | None = None,
         api_key: str | None = None,
+        tls_ca: Path | str | None = None,
         database_url: str | None = None,
         store_url: str | None = None,
         up_dir: Path | str | None = None,
         owner: str | None = None,
     ) -> None:
-        server = {"url": url, "api_key": api_key}
+        server = {"url": url, "api_key": api_key, "tls_ca": tls_ca}
         direct = {"database_url": database_url, "store_url": store_url, "dir": up_dir}
         self._connect(settings.load({**server, **direct, "owner": owner}, {}))
         if note := self._settings.note():

@@ -32,6 +32,7 @@ from forge_client.results.log_reader import (
     texts_of,
 )
 from forge_client.results.names import chosen_files, require_attempt, require_rank
+from forge_client.sdk.arguments import checked_verbs
 from forge_client.sdk.function_runner import PICKLED, STORED
 from forge_client.sdk.rows import Rows, jobs_html
 from forge_client.sdk.rows import follow as follow_all
@@ -67,6 +68,7 @@ class JobCancelled(JobFailed):
     code = "job_cancelled"
 
 
+@checked_verbs
 class Job:
     """A job by its id; every method asks the queue."""
 

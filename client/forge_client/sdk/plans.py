@@ -11,11 +11,13 @@ from forge_client.backend import Backend
 from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import nothing_to_keep, several
+from forge_client.sdk.arguments import checked_verbs
 from forge_client.sdk.rows import Rows
 from forge_client.sdk.sending import Sender, packed, requests
 from forge_client.sdk.spec import KeptSpec, RepeatedSpec
 
 
+@checked_verbs
 class Plans:
     """What `forge schedule`, `template`, `input` and `notification` do."""
 

@@ -45,7 +45,7 @@ class Sender:
         return submit.uploaded(self.backend, ready)
 
 
-def _warn(warning: str) -> None:
+def warn(warning: str) -> None:
     """Warn at the line outside this package that has the call, in the words of the SDK."""
     frame, level = inspect.currentframe(), 0
     while frame and frame.f_globals.get("__name__", "").partition(".")[0] == OURS:
@@ -55,7 +55,7 @@ def _warn(warning: str) -> None:
 
 
 # Silent, but for what is missing.
-packed = partial(submit.packed, narrator=submit.Narrator(missing=_warn))
+packed = partial(submit.packed, narrator=submit.Narrator(missing=warn))
 
 
 def requests(

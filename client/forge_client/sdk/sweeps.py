@@ -14,6 +14,7 @@ from forge_client.findings import all_points
 from forge_client.project.request import several
 from forge_client.results.comparison import PointGroup
 from forge_client.results.comparison import compare as compared
+from forge_client.sdk.arguments import checked, checked_verbs
 from forge_client.sdk.job import Job
 from forge_client.sdk.rows import Rows, follow
 
@@ -29,6 +30,7 @@ class Waited(NamedTuple):
     not_done: set[Job]
 
 
+@checked
 def as_completed(jobs: Iterable[J] | J, timeout: float | None = None) -> Iterator[J]:
     """Yield jobs as they end, successfully or not, with a few queries for any number of jobs.
 
@@ -57,6 +59,7 @@ def as_completed(jobs: Iterable[J] | J, timeout: float | None = None) -> Iterato
         time.sleep(pause)
 
 
+@checked
 def wait(jobs: Iterable[Job] | Job, timeout: float | None = None) -> Waited:
     """Wait until all jobs have ended, or for `timeout` seconds; return both sets."""
     waited = Waited(set(), set(_each(jobs)))
@@ -89,6 +92,7 @@ def _ended(jobs: Collection[J]) -> list[J]:
     return [job for job in jobs if statuses[job.backend, job.id].terminal]
 
 
+@checked_verbs
 class Sweep:
     """A sweep by its name; every method asks the queue. `owner` None means you."""
 

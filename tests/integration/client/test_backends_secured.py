@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from forge_client import ClientError
+from forge_client import Client, ClientError
 from forge_client.cli.options.values import read_public_key
 from forge_client.http import Server, transport
 from forge_client.http.backend import HttpBackend
@@ -122,6 +122,8 @@ def test_a_file_that_holds_no_certificate_is_told(tmp_path: Path, content: bytes
         HttpBackend(Server("https://127.0.0.1:1", ca=tmp_path / "ca.pem"))
     with refusal("tls_ca_invalid", 6):
         HttpBackend(Server("https://127.0.0.1:1", ca=tmp_path / "missing.pem"))
+    with refusal("tls_ca_invalid", 6):
+        Client(url="https://127.0.0.1:1", tls_ca=tmp_path / "ca.pem")
 
 
 @pytest.fixture

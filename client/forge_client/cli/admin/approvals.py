@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import typer
-from forge_schema.model.admin import Approved, AwaitingApproval
-from forge_schema.model.quantities import counted, names_text
+from forge_schema.model.admin import AwaitingApproval
 
 from forge_client.backend import Backend
 from forge_client.cli.options.names import OptionalJobIds
@@ -14,8 +13,8 @@ from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago
-from forge_client.errors import ClientError, ExitCode
-from forge_client.results.names import the_one
+from forge_client.errors import ClientError
+from forge_client.results.names import approvals_text, require_present, the_one
 
 PAGE = 1000
 COLUMNS: list[Column] = [
@@ -82,22 +81,9 @@ def _approve(backend: Backend, jobs: list[int]) -> None:
         narration.say(f"{approved} approved")
     if unasked := sum(page.unasked for page in pages):
         were = "was" if unasked == 1 else "were"
-        sentence = f"{_named(pages, 'unasked', unasked)} {were} not waiting for approval"
+        sentence = f"{approvals_text(pages, 'unasked', unasked)} {were} not waiting for approval"
         narration.say(sentence, style="yellow")
-    if absent := sum(page.absent for page in pages):
-        raise ClientError(
-            f"{_named(pages, 'absent', absent)} {'does' if absent == 1 else 'do'} not exist",
-            hint="`forge approve` lists those that wait",
-            code="job_unknown",
-            exit_code=ExitCode.NOT_FOUND,
-        )
-
-
-def _named(pages: list[Approved], outcome: str, count: int) -> str:
-    became = (item for page in pages for item in page.became.items())
-    if jobs := [str(job) for job, its in became if its == outcome]:
-        return f"job{'s' * (count > 1)} {names_text(jobs)}"
-    return counted(count, "job")
+    require_present(pages)
 
 
 def _waiting(backend: Backend, *, owner: str | None) -> Iterator[AwaitingApproval]:

@@ -2,8 +2,6 @@
 
 import math
 import shlex
-from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -27,6 +25,7 @@ from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format
 from forge_client.errors import ClientError
+from forge_client.results.names import newcomer, require_queue, unused
 
 app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Queues: list, pause, limit, set.")
 NO_LIMIT = "none"
@@ -117,21 +116,16 @@ def list_queues(
 def pause(context: typer.Context, queue: QueueName) -> None:
     """Stop starting jobs from a queue. Running jobs continue."""
     with backend_of(context) as backend:
-        new = _new(queue, _queues(backend))
+        new = unused(queue, _queues(backend))
         backend.admin.pause(queue)
-    narration.say(f"queue {queue} paused{new}")
+    narration.say(f"queue {queue} paused{_also(new)}")
 
 
 @app.command()
 def resume(context: typer.Context, queue: QueueName) -> None:
     """Start jobs from a paused queue again."""
     with backend_of(context) as backend:
-        if queue not in _queues(backend):
-            raise ClientError(
-                f"there is no queue {queue!r}",
-                hint="`forge queue list` lists them",
-                code="queue_not_found",
-            )
+        require_queue(queue, _queues(backend))
         backend.admin.pause(queue, paused=False)
     narration.say(f"queue {queue} resumed")
 
@@ -253,10 +247,10 @@ def limit(
 
 
 def _limit_queue(backend: Backend, name: str, given: dict[str, int | None]) -> None:
-    new = _new(name, _queues(backend))
+    new = unused(name, _queues(backend))
     backend.admin.change_queue(name, given)
     now = next(row for row in backend.admin.queues() if row.name == name)
-    narration.say(f"queue {name}: {_limits(now)}{new}")
+    narration.say(f"queue {name}: {_limits(now)}{_also(new)}")
 
 
 def _limit_owner(backend: Backend, owner: str, given: dict[str, Any]) -> None:
@@ -271,7 +265,7 @@ def _limit_owner(backend: Backend, owner: str, given: dict[str, Any]) -> None:
         f"owner {owner}: {_limits(now)}, weight {now.weight:g}"
         + (f", approval above {above}" if above else "")
         + _budget(known, now)
-        + _new(owner, [row.owner for row in listed], "submitted a job")
+        + _also(newcomer(owner, [row.owner for row in listed]))
     )
 
 
@@ -345,13 +339,8 @@ def _queues(backend: Backend) -> list[str]:
     return [row.name for row in backend.admin.queues()]
 
 
-def _new(name: str, known: Iterable[str], did: str = "") -> str:
-    """Return a remark on a name that nothing had yet: it may be mistyped."""
-    if name in known:
-        return ""
-    near = get_close_matches(name, known, n=1)
-    unknown = f"{name} has not {did} yet" if did else f"no job has used {name} yet"
-    return f"; {unknown}" + (f": did you mean {near[0]}?" if near else "")
+def _also(remark: str) -> str:
+    return f"; {remark}" if remark else ""
 
 
 def _limits(of: QueueInfo | OwnerLimits | OwnerSettings | Team) -> str:

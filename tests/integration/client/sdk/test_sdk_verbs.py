@@ -172,7 +172,9 @@ def test_an_admin_does_all_from_python(client: Client, rig: Rig) -> None:
     worker = rig.worker("w")
     client.drain("w")
     assert {row.name: row.id for row in client.workers()} == {"w": worker.id}
-    client.limit_queue("night", max_gpus=8)
+    with pytest.warns(UserWarning, match="no job has used night yet") as warned:
+        client.limit_queue("night", max_gpus=8)
+    assert warned[0].filename == __file__
     client.limit_queue("night", max_jobs=2)
     client.pause("night")
     (queue,) = client.queues()
@@ -181,13 +183,15 @@ def test_an_admin_does_all_from_python(client: Client, rig: Rig) -> None:
     client.resume("night")
     (queue,) = client.queues()
     assert (queue.paused, queue.max_jobs, queue.max_gpus) == (False, 2, None)
-    client.limit_owner("bob", max_jobs=3)
+    with pytest.warns(UserWarning, match="bob has not submitted a job yet"):
+        client.limit_owner("bob", max_jobs=3)
     client.limit_owner("bob", weight=2)
     (owner,) = (row for row in client.owners() if row.owner == "bob")
     assert (owner.max_jobs, owner.weight) == (3, 2)
-    key = client.create_key("bob", "submitter")
+    key = client.create_key("bob", "submitter", lasts="7d")
     known = client.keys()
-    assert key.id in {str(row.id) for row in known}
+    (expires,) = (row.expires_at for row in known if str(row.id) == key.id)
+    assert expires is not None
     client.revoke_key(key.id)
     assert client.create_worker("new").text.startswith("fgw_")
     client.delete_worker("new")
@@ -203,6 +207,16 @@ def test_an_admin_does_all_from_python(client: Client, rig: Rig) -> None:
         (lambda: client.run_groups(by="nope"), "by: 'nope' is not known"),  # type: ignore[arg-type]
         (lambda: client.keep_template("empty"), "nothing to save"),
         (lambda: client.report("cost", since="1d", until="3d"), "end before it begins"),
+        (lambda: client.revoke_key(9999), "no API key 9999"),
+        (lambda: client.rotate_key(12), "no API key 12"),
+        (lambda: client.resume("nihgt"), "no queue 'nihgt': did you mean night"),
+        (lambda: client.approve([999]), "job 999 does not exist"),
+        (lambda: client.create_key("bob", "viewer", lasts="7 parsec"), "not a duration"),
+        (lambda: client.create_key("bob", "viewer", lasts=7), "lasts: 7 is of"),  # type: ignore[arg-type]
+        (lambda: client.pause(5), "queue: 5 is of the wrong kind"),  # type: ignore[arg-type]
+        (lambda: client.jobs(count="x"), "count: 'x' is of"),  # type: ignore[arg-type]
+        (lambda: client.approve(["x"]), "job_ids: .* is of"),  # type: ignore[list-item]
+        (lambda: forge_client.wait([], timeout="1m"), "timeout: '1m' is of"),  # type: ignore[arg-type]
     ):
         with pytest.raises(ClientError, match=said):
             wrong()

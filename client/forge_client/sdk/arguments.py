@@ -1,0 +1,140 @@
+"""The arguments of the SDK's verbs, checked against their annotations before Forge is asked."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import cache, wraps
+from inspect import Parameter, Signature, isfunction, signature
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from forge_schema.model.quantities import names_text, seconds
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from forge_client.errors import ClientError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C")
+# What is checked, and what to write for it. Lists of text, fields of jobs and models have checks
+# of their own, which say more.
+KINDS: Mapping[Any, str] = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "True or False",
+    Path: "a path",
+    timedelta: 'text such as "7d"',
+    datetime: "a datetime",
+    Sequence[int]: "a list of whole numbers",
+    NoneType: "None",
+}
+
+SECONDS = {"timeout", "preempts_after_s"}
+
+
+def checked_verbs(kind: type[C]) -> type[C]:
+    """Check the arguments of all public methods of a class."""
+    for name, method in [*vars(kind).items()]:
+        if isfunction(method) and not name.startswith("_"):
+            setattr(kind, name, checked(method))
+    return kind
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Check the arguments of a function by the kinds that its annotations name.
+
+    Raises:
+        ClientError: by the function: an argument is of another kind.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        named, kinds_by_name = _checked_by_name(function)
+        try:
+            bound = named.bind(*args, **kwargs)
+        except TypeError:
+            return function(*args, **kwargs)  # which says what is missing
+        for name, kinds in kinds_by_name.items():
+            if name in bound.arguments:
+                bound.arguments[name] = _taken(name, kinds, bound.arguments[name])
+        return function(*bound.args, **bound.kwargs)
+
+    return call
+
+
+def duration(name: str, given: timedelta | str) -> timedelta:
+    """Return a duration, which may be text.
+
+    Raises:
+        ClientError: the text is none.
+    """
+    try:
+        return timedelta(seconds=seconds(given)) if isinstance(given, str) else given
+    except (ValueError, OverflowError):
+        raise _wrong(f"{name}: {given!r} is not a duration", 'write "90s", "30m" or "7d"') from None
+
+
+def lifetime(lasts: timedelta | str | None) -> timedelta | None:
+    """Return how long a key or a token is valid; None means forever.
+
+    Raises:
+        ClientError: it is no duration, or is below a second.
+    """
+    span = None if lasts is None else duration("lasts", lasts)
+    if span is not None and span < timedelta(seconds=1):
+        raise _wrong(f"lasts: {lasts!r} is below a second", 'write "12h" or "30d"')
+    return span
+
+
+@cache
+def _checked_by_name(
+    function: Callable[..., Any],
+) -> tuple[Signature, Mapping[str, tuple[Any, ...]]]:
+    """Return a function's parameters, and the kinds of those that are checked."""
+    hints, named = get_type_hints(function), signature(function)
+    kinds_by_name = {
+        name: _kinds(hints[name])
+        for name, parameter in named.parameters.items()
+        if name in hints and parameter.kind not in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
+    }
+    return named, {
+        name: kinds for name, kinds in kinds_by_name.items() if all(kind in KINDS for kind in kinds)
+    }
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:  # noqa: ANN401 - an annotation may be anything
+    is_union = get_origin(annotation) in {Union, UnionType}
+    return get_args(annotation) if is_union else (annotation,)
+
+
+def _taken(name: str, kinds: tuple[Any, ...], given: object) -> object:
+    """Return an argument, a number of numpy's as Python's and an iterable as a list."""
+    try:
+        return _adapter(kinds).validate_python(given)
+    except ValidationError:
+        wanted = [KINDS[kind] for kind in kinds if not (kind is str and timedelta in kinds)]
+        hint = f"write {names_text(wanted, len(wanted), last='or')}"
+        if name in SECONDS and (count := _seconds(given)) is not None:
+            hint = f"it is in seconds: write {count:g}"
+        raise _wrong(f"{name}: {given!r} is of the wrong kind", hint) from None
+
+
+@cache
+def _adapter(kinds: tuple[Any, ...]) -> TypeAdapter[Any]:
+    plain = [list[int] if kind == Sequence[int] else kind for kind in kinds]
+    one_of: Any = Union[tuple(plain)]  # noqa: UP007 - as many as there are
+    # As a duration, a bare number would be taken for seconds.
+    strict = ConfigDict(strict=timedelta in kinds)
+    return TypeAdapter(one_of, config=strict)
+
+
+def _seconds(given: object) -> float | None:
+    try:
+        return seconds(given)
+    except ValueError:
+        return None
+
+
+def _wrong(message: str, hint: str) -> ClientError:
+    return ClientError(message, hint=hint, code="option_invalid")
