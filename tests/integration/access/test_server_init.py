@@ -107,6 +107,9 @@ def test_lines_for_people_and_machines_vouch_for_its_authority(
     admin = command(tmp_path / "admin", FORGE_URL=url, FORGE_API_KEY=key, FORGE_TLS_CA=trusted)
     line = shlex.split(admin("invite", "ann").stdout)
     own = line[line.index("--authority") + 1]
+    assert f"{trusted} is it" in admin("dashboard").stderr
+    with Client(url=url, api_key=key, tls_ca=trusted) as client:
+        assert client.dashboard().startswith(f"{url}/")
     shown = ["openssl", "x509", "-in", trusted, "-noout", "-fingerprint", "-sha256"]
     printed = subprocess.run(shown, capture_output=True, text=True, check=True).stdout
     assert printed.strip().rpartition("=")[2].replace(":", "").lower() == own

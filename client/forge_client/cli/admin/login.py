@@ -256,7 +256,10 @@ def dashboard(
     It logs in as your API key does; for a `forge up`, as an admin whose key lasts 12 hours. Where
     you logged in through your browser, it is only the address.
     """
-    link = login_link(settings_of(context))
+    settings = settings_of(context)
+    link = login_link(settings)
     print(link)  # noqa: T201 - the data
+    if authority := settings.url and settings.trusted(settings.url):
+        narration.say(f"a browser warns of a server whose authority it lacks: {authority} is it")
     if show and not webbrowser.open(link):
         narration.say("no browser could be started here; open the link yourself")
