@@ -1,6 +1,7 @@
 """`forge explain`: why a job waits, where it would run, or how it ended."""
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain import past as explain_past
@@ -103,6 +104,7 @@ def _running(database: Database, job: Row, status: Row) -> Explanation:
     kept = kept_text(job["drafted"], job["drafted_s"])
     return Explanation(
         **_head(status),
+        near_queue=_near_queue(job),
         outlook=Outlook.RUNNING,
         text="; ".join(filter(None, [text, waits, kept, *displacement(database, status)])),
         run=attempt,
@@ -131,6 +133,7 @@ def _waiting(
     shown = shown[: max(0, min(workers, MOST_EXPLAINED))]
     return Explanation(
         **_head(status),
+        near_queue=_near_queue(job),
         outlook=outlook,
         text="".join(f"{text}; " for text in displacement(database, status))
         + _after(last, held)
@@ -184,6 +187,11 @@ def _remedies(
 def _held(chance: WorkerChance) -> WorkerChance:
     free = chance.chance is Chance.STARTS
     return chance.model_copy(update={"text": "is free for it"}) if free else chance
+
+
+def _near_queue(job: Row) -> str:
+    close = get_close_matches(job["queue"], job["other_queues"] or (), n=1)
+    return str(close[0]) if close else ""
 
 
 def _head(status: Row) -> Row:

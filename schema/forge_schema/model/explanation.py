@@ -204,7 +204,7 @@ class Explanation(Record):
     them by chance. `ahead` is the smallest number of jobs before it on any worker with room.
     Of a gang, which needs `nodes` machines and takes up to `max_nodes`, so many are `free`.
     `begins` tells with which checkpoint the attempt begins that runs or is next, if it is not the
-    newest, and why.
+    newest, and why. `near_queue` is another of the owner's that is perhaps meant by a new one.
     """
 
     job_id: int
@@ -223,6 +223,7 @@ class Explanation(Record):
     free: int | None = None
     ahead: int | None = None
     ahead_is_bound: bool = False
+    near_queue: str = ""
     workers: list[WorkerChance] = Field(default_factory=list)
     workers_in_all: int = 0
     left_out: int = 0

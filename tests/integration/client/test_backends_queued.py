@@ -50,6 +50,10 @@ def test_no_warning_for_a_job_that_a_worker_can_run_or_that_cannot_be_explained(
         backend.explain(job + 1)
     tell_nobody(backend, job + 1)
     assert capsys.readouterr().err == ""
+    for said in ("queue defualt is new; did you mean default?\n", ""):
+        (job,) = backend.submit([{**SPEC, "queue": "defualt"}])
+        tell_nobody(backend, job)
+        assert capsys.readouterr().err == said
 
 
 def test_what_is_named_is_told_as_named(backend: Backend) -> None:

@@ -114,6 +114,8 @@ def tell_nobody(backend: Backend, job_id: int) -> None:
     for limit in explanation.limits:
         if limit.code in BY_AN_ADMIN:
             narration.say(limit.text, style="yellow")
+    if near := explanation.near_queue:
+        narration.say(f"queue {explanation.queue} is new; did you mean {near}?", style="yellow")
     sentence = NOBODY.get(explanation.outlook)
     if sentence is None:
         return

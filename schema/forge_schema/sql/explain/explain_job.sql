@@ -47,6 +47,15 @@ SELECT
     job.spec ->> 'same' AS same, job.spec ->> 'launcher' AS launcher,
     shape.gpus > 0 AND NOT coalesce((job.spec ->> 'mixed')::boolean, false) AS one_model,
     coalesce((job.spec ->> 'max_nodes')::integer, shape.nodes) AS max_nodes,
+    -- The owner's other queues, if nobody had a job in this one before.
+    CASE WHEN NOT EXISTS (
+        SELECT FROM lane AS any_lane
+        JOIN job AS older ON older.lane_id = any_lane.id AND older.id < job.id
+        WHERE any_lane.queue = lane.queue
+    ) THEN ARRAY(
+        SELECT DISTINCT own.queue FROM lane AS own
+        WHERE own.owner = lane.owner AND own.queue <> lane.queue
+    ) END AS other_queues,
     kept.drafted, kept.drafted_s, kept.short_s,
     held.approval, job.sweep,
     coalesce(
