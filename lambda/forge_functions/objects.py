@@ -48,6 +48,9 @@ SOURCE_FILE = r"jobs/{job_id}/[^/]+/checkpoints/files/([0-9]{{6}}-)?[0-9a-f]{{64
 # Of the jobs that its inputs are from.
 INPUT_FILE = r"jobs/({jobs})/[^/]+/(artifacts|chunked|chunks|checkpoints)/.+"
 
+# All that the server may name by its own copy.
+UNREAD_FILE = re.compile(rf"jobs/[^/]+/[^/]+/checkpoints/files/[0-9]{{6}}-{UNREAD}")
+
 TOGETHER = 1 << 20  # memory used by one upload
 
 
@@ -129,6 +132,11 @@ def may_put(lease: OwnLease, key: str) -> bool:
     return key.startswith(lease.keys.prefix) and keys.is_valid(key)
 
 
+def fits(key: str, sha256: str | None) -> bool:
+    """Tell whether a key may be signed with a SHA-256: with none, only a checkpoint's file."""
+    return sha256 != UNREAD or UNREAD_FILE.fullmatch(key) is not None
+
+
 def may_get(lease: OwnLease, key: str, store: Store) -> bool:
     """Tell whether a key is the job's code or image, or part of what else it may read.
 
@@ -163,7 +171,7 @@ def signed(lease: OwnLease, wanted: Transfer, signer: Signer, store: Store) -> S
         if not may_get(lease, wanted.key, store):
             raise absent()
         return signer.get(wanted.key)
-    if not may_put(lease, wanted.key):
+    if not may_put(lease, wanted.key) or not fits(wanted.key, wanted.sha256):
         raise absent()
     assert wanted.size is not None  # noqa: S101 - the body's validator checks it
     assert wanted.sha256 is not None  # noqa: S101 - as above
@@ -211,7 +219,7 @@ class Upload:
             if not (came := os.preadv(file, [piece[:left]], offset + self._came)):
                 break
             self._keep(piece[:came])
-        if self._permit.sha256 != UNREAD or self._permit.owner or self._came < self._permit.size:
+        if self._permit.sha256 != UNREAD or self._came < self._permit.size:
             self._check_whole()
 
     async def _stream(self, request: Request) -> None:

@@ -6,9 +6,10 @@ worker repeats over HTTP, which says why.
 
 import hmac
 import socket
+from collections import Counter
 from contextlib import suppress
 from http import HTTPStatus
-from threading import BoundedSemaphore, Thread
+from threading import BoundedSemaphore, Lock, Thread
 from time import perf_counter
 
 import structlog
@@ -33,11 +34,13 @@ from forge_schema.storage.signed import PATH, Permit
 from pydantic import ValidationError
 
 from forge_functions.errors import Refused
-from forge_functions.objects import Upload
+from forge_functions.objects import Upload, fits
 from forge_functions.services import Services
 
-# How many copy at once, and how many connections there are.
-AT_ONCE, CONNECTIONS = 2, 64
+# How many copy at once, how many copies are no objects yet, and how many connections there are.
+AT_ONCE, UNPLACED, CONNECTIONS = 2, 8, 64
+# How often a permit that does not say what is stored may be used.
+USES = 64
 # Seconds for a message.
 PATIENCE_S = 5.0
 
@@ -50,6 +53,8 @@ class SameMachineObjects:
     def __init__(self, shared: Services) -> None:
         self._shared = shared
         self._room, self._turns = BoundedSemaphore(CONNECTIONS), BoundedSemaphore(AT_ONCE)
+        self._unplaced = BoundedSemaphore(UNPLACED)
+        self._lock, self._uses = Lock(), Counter[Permit]()
         self._listening: socket.socket | None = None
         self._name = ""
 
@@ -125,7 +130,9 @@ class SameMachineObjects:
         assert isinstance(store, FileStore)  # noqa: S101 - otherwise nothing listens
         if permit.if_absent and store.size(permit.key) is not None:
             return HTTPStatus.PRECONDITION_FAILED
-        with store.incoming(permit.key, if_absent=permit.if_absent) as incoming:
+        if permit.sha256 == UNREAD and not self._may_name(permit):
+            return HTTPStatus.FORBIDDEN
+        with self._unplaced, store.incoming(permit.key, if_absent=permit.if_absent) as incoming:
             upload, key = Upload(permit, incoming), permit.key
             with self._turns:
                 upload.copy(file, offset)
@@ -137,6 +144,16 @@ class SameMachineObjects:
                 self._shared.note_upload(permit.owner, permit.sha256)
             placed = incoming.place(key)
         return HTTPStatus.OK if placed else HTTPStatus.PRECONDITION_FAILED
+
+    def _may_name(self, permit: Permit) -> bool:
+        """Count a use of a permit without a SHA-256, and tell whether it is a fair one."""
+        is_over = self._shared.own_signer("").is_over
+        with self._lock:
+            for over in [used for used in self._uses if is_over(used)]:
+                del self._uses[over]
+            self._uses[permit] += 1
+            is_free = self._uses[permit] <= USES
+        return is_free and fits(permit.key, UNREAD) and not permit.owner
 
     def _sent(self, line: socket.socket, permit: Permit) -> HTTPStatus:
         store = self._shared.store
@@ -152,9 +169,14 @@ class SameMachineObjects:
 
 
 def _is_wanted(line: socket.socket, sha256: str) -> bool:
-    """Tell what the SHA-256 of a copy is, and return whether it is to be kept."""
-    send(line, sha256.encode())
-    return line.recv(MOST) == KEEP
+    """Tell what the SHA-256 of a copy is, and return whether it is to be kept.
+
+    It is not if the worker has gone or is slow: that is no fault of the store.
+    """
+    with suppress(OSError):
+        send(line, sha256.encode())
+        return line.recv(MOST) == KEEP
+    return False
 
 
 def _say(line: socket.socket, status: HTTPStatus) -> HTTPStatus:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from threading import Thread
+from math import inf
+from threading import Barrier, Thread
 from typing import TYPE_CHECKING, BinaryIO
+from unittest.mock import Mock
 
 import httpx
 import pytest
+from forge_functions import objects, same_machine
 from forge_functions.same_machine import SameMachineObjects
 from forge_schema.http_client import tls_context
-from forge_schema.storage import ObjectMissing, StoreError, Taken
+from forge_schema.storage import KeyInvalid, ObjectMissing, StoreError, Taken
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.keys import RESERVED
 from forge_schema.storage.manifest import CHUNK_BYTES
@@ -35,12 +40,14 @@ from forge_worker.queue.http.same_machine import SameMachine
 from forge_worker.queue.http.store import HttpObjects, HttpStore
 from forge_worker.transfers import sending
 from forge_worker.transfers.sending import FileSender, FileSource, StoredChunks
+from structlog.testing import capture_logs
 from support.http.api import opened
 from support.http.http_worker import PLENTY, machine, session
+from support.waiting import eventually
 from support.workers.attempts import attempt_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from forge_functions.services import Services
@@ -69,7 +76,7 @@ class Beside:
         self.services.settings.public_url = NOWHERE
 
     def named(self, sha256: str) -> str:
-        return f"{self.prefix}x/{sha256}"
+        return f"{self.prefix}checkpoints/files/000000-{sha256}"
 
     def key(self, content: bytes) -> str:
         return self.named(hashlib.sha256(content).hexdigest())
@@ -78,6 +85,12 @@ class Beside:
         digest = hashlib.sha256(content).hexdigest()
         signer = self.services.own_signer(self.url)
         return signer.put(self.key(content), size=len(content), sha256=digest)
+
+    def meet(self) -> None:
+        """Have the worker see a first URL, as that of its code."""
+        key = f"{self.prefix}checkpoints/000000.json"
+        self.store.put(key, b"{}")
+        assert self.objects.get(key) == b"{}"
 
     @property
     def is_tidy(self) -> bool:
@@ -210,6 +223,7 @@ def test_a_file_that_nobody_has_read_is_named_by_the_copy_of_it(
     def refused(*_: int) -> bytes:
         pytest.fail("it was read")
 
+    beside.meet()
     beside.only_here()
     new = source(is_new=True)
     sender.send([new])
@@ -232,6 +246,7 @@ def test_a_file_that_changes_while_it_is_copied_is_stored_nowhere(
     monkeypatch.setattr(sending, "UNREAD_BYTES", 1)
     file, stored = beside.root / "source", StoredChunks(beside.root / "journal")
     file.write_bytes(os.urandom(300_000))
+    beside.meet()
 
     @contextmanager
     def opened() -> Iterator[BinaryIO]:
@@ -246,24 +261,109 @@ def test_a_file_that_changes_while_it_is_copied_is_stored_nowhere(
     assert new.left == 1
 
 
-def test_a_permit_without_a_digest_is_worth_nothing_elsewhere(beside: Beside) -> None:
+def test_a_permit_without_a_digest_is_worth_little(
+    beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(same_machine, "USES", 2)
     content, file = os.urandom(1000), beside.root / "source"
     file.write_bytes(content)
     signer, key = beside.services.own_signer(beside.url), beside.named(UNREAD)
     permit = signer.put(key, size=1000, sha256=UNREAD)
     owned = signer.put(key, size=1000, sha256=UNREAD, owner="ann")
     longer = signer.put(key, size=1001, sha256=UNREAD)
+    elsewhere = signer.put(f"{beside.prefix}chunks/{UNREAD}", size=1000, sha256=UNREAD)
+    other_end = signer.put(beside.key(b"other"), size=1000, sha256=UNREAD)
     assert httpx.put(permit.url, content=content).status_code == 422
     with file.open("rb") as source:
-        for other in (owned, longer):
+        for other in (owned, longer, elsewhere, other_end):
             assert SameMachine().put_unread(other, source, 0, 1000, lambda _: True) is None
         digest = hashlib.sha256(content).hexdigest()
         taken = SameMachine().put_unread(permit, source, 0, 1000, lambda _: False)
         assert taken == Taken(digest, kept=False)
         assert list(beside.store.list(beside.prefix)) == []
-        taken = SameMachine().put_unread(permit, source, 0, 1000, lambda _: True)
+        taken = (direct := SameMachine()).put_unread(permit, source, 0, 1000, lambda _: True)
+        assert direct.put_unread(permit, source, 0, 1000, lambda _: True) is None
+        assert direct.takes_unread(permit.same_machine or "")
     assert taken == Taken(digest, kept=True)
     assert [one.key for one in beside.store.list(beside.prefix)] == [beside.key(content)]
+    beside.meet()
+    with file.open("rb") as source, pytest.raises(KeyInvalid):
+        beside.objects.put_unread(beside.prefix.__add__, source, 0, 1000, lambda _: True)
+
+
+def test_a_worker_elsewhere_asks_for_no_url_in_vain(
+    beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "UNREAD_BYTES", 1)
+    asked, each = Asked(beside, monkeypatch), []
+    name, beside.services.same_machine = beside.services.same_machine, "nobody-listens-here"
+    for is_new in (False, True):
+        stored = StoredChunks(beside.root / f"journal-{is_new}")
+        # The second file when the worker knows a name.
+        for file in (beside.root / f"{is_new}-1", beside.root / f"{is_new}-2"):
+            file.write_bytes(os.urandom(700_000))
+            read, opened = partial(read_at, file), partial(opened_bytes, file)
+            source = FileSource("f", 700_000, read, 300_000, open=opened, is_new=is_new)
+            FileSender(beside.objects, stored, beside.named, lambda: None).send([source])
+            assert source.left == 0
+        each.append(asked.since())
+        beside.objects._store.same_machine, beside.objects._store.socket_name = SameMachine(), ""
+    assert each[0] == each[1] != Counter()
+    # Nor does one beside a server that does not know how, nor while it does not answer.
+    beside.services.same_machine = name
+    beside.meet()
+    for module in (same_machine, objects):
+        monkeypatch.setattr(module, "UNREAD", "unknown")
+    asked.since()
+    with file.open("rb") as unread:
+        for _ in range(2):
+            assert beside.objects.put_unread(beside.named, unread, 0, 9, lambda _: True) is None
+        assert asked.since() == {"objects": 1}
+        beside.objects._store.same_machine = paused = SameMachine()
+        paused._again_at[name or ""] = inf
+        assert beside.objects.put_unread(beside.named, unread, 0, 9, lambda _: True) is None
+    assert not asked.since()
+
+
+def test_a_worker_that_is_slow_to_answer_is_no_fault_of_the_store(
+    beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hurried(line: socket.socket, message: bytes, files: Sequence[BinaryIO] = ()) -> None:
+        send(line, message, files)
+        if len(message) == len(UNREAD):
+            line.settimeout(0.01)
+
+    monkeypatch.setattr(same_machine, "send", hurried)
+    (beside.root / "source").write_bytes(os.urandom(1000))
+    signer = beside.services.own_signer(beside.url)
+    permit = signer.put(beside.named(UNREAD), size=1000, sha256=UNREAD)
+    with capture_logs() as logged, (beside.root / "source").open("rb") as source:
+        slow = partial(eventually, lambda: beside.is_tidy)
+        assert SameMachine().put_unread(permit, source, 0, 1000, lambda _: slow()) is None
+        ended = eventually(lambda: [one["status"] for one in logged if one["event"] == "request"])
+    assert ended == [204]
+    assert list(beside.store.list(beside.prefix)) == []
+
+
+def test_few_copies_wait_at_once_to_be_kept(beside: Beside) -> None:
+    (beside.root / "source").write_bytes(os.urandom(1000))
+    signer = beside.services.own_signer(beside.url)
+    permit = signer.put(beside.named(UNREAD), size=1000, sha256=UNREAD)
+    waiting, most = Barrier(same_machine.UNPLACED, timeout=60), list[int]()
+
+    def wanted(_: str) -> bool:
+        waiting.wait()
+        most.append(len(list(beside.root.glob(f"store/{RESERVED}/*"))))
+        return False
+
+    def copied(_: int) -> Taken | None:
+        with (beside.root / "source").open("rb") as source:
+            return SameMachine().put_unread(permit, source, 0, 1000, wanted)
+
+    with ThreadPoolExecutor(2 * same_machine.UNPLACED) as threads:
+        assert all(threads.map(copied, range(2 * same_machine.UNPLACED)))
+    assert max(most) <= same_machine.UNPLACED
+    assert beside.is_tidy
 
 
 def test_what_is_no_file_to_read_is_not_stored(beside: Beside) -> None:
@@ -295,6 +395,25 @@ def test_a_server_that_stops_is_asked_over_http(beside: Beside) -> None:
             assert file.read() == content
     assert SameMachine().get(again) is None
     assert beside.services.own_signer(beside.url).get("x").same_machine is None
+
+
+def opened_bytes(path: Path) -> BinaryIO:
+    return path.open("rb")
+
+
+class Asked:
+    """What a worker asks its server for."""
+
+    def __init__(self, beside: Beside, monkeypatch: pytest.MonkeyPatch) -> None:
+        session = beside.objects._store.session
+        self._post = Mock(wraps=session.post)
+        monkeypatch.setattr(session, "post", self._post)
+
+    def since(self) -> Counter[str]:
+        """Return how often it asked for what since the last call of this."""
+        paths = [call.args[0] for call in self._post.call_args_list]
+        self._post.reset_mock()
+        return Counter(path.rpartition("/")[2] for path in paths)
 
 
 def replaced(signed: SignedUrl, old: str, new: str) -> SignedUrl:

@@ -61,8 +61,8 @@ class HttpStore:
         self.session = session
         self.requests = SignedRequests(tls)
         self.same_machine = SameMachine()
-        # Whether the last URL was of a server on this machine, or there was none yet.
-        self.is_beside = True
+        # The name of the socket, if any, of the server that signed the last URL.
+        self.socket_name = ""
 
     def close(self) -> None:
         self.requests.close()
@@ -122,7 +122,7 @@ class HttpObjects:
         wanted: Callable[[str], bool],
         /,
     ) -> Taken | None:
-        if not self._store.is_beside:
+        if not self._store.same_machine.takes_unread(self._store.socket_name):
             return None
         signed = self._unread(_put(key(UNREAD), size, UNREAD))
         taken = self._store.same_machine.put_unread(signed, file, offset, size, wanted)
@@ -181,7 +181,6 @@ class HttpObjects:
 
     def _send_part(self, wanted: Transfer, file: BinaryIO, offset: int) -> bool:
         signed, requests, size = self._signed(wanted), self._store.requests, wanted.size or 0
-        self._store.is_beside = signed.same_machine is not None
         if self._store.same_machine.put(signed, file, offset, size):
             return True
         pieces = requests.content(signed, file, offset, size)
@@ -200,7 +199,6 @@ class HttpObjects:
         if (same := self._same) is not None and same[0] == wanted and monotonic() < same[2]:
             return same[1]
         signed = _again(lambda: self._signed(wanted))
-        self._store.is_beside = signed.same_machine is not None
         self._same = wanted, signed, monotonic() + signed.expires_in_s / 2
         return signed
 
@@ -213,9 +211,9 @@ class HttpObjects:
 
     def _signed(self, wanted: Transfer) -> SignedUrl:
         expected, ahead = self._ahead.pop((wanted.operation, wanted.key), (None, None))
-        if ahead is not None and expected == wanted:
-            return ahead
-        return self._url(wanted)
+        signed = ahead if ahead is not None and expected == wanted else self._url(wanted)
+        self._store.socket_name = signed.same_machine or ""
+        return signed
 
     def _url(self, wanted: Transfer) -> SignedUrl:
         fence = self._attempt.fence
