@@ -1,6 +1,7 @@
 """Format numbers, durations and times for pages."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from math import isfinite
@@ -16,9 +17,15 @@ from forge_functions.dashboard.words import reader, t
 NONE = "\u2013"
 # A row may be slightly newer than the time from which its page computes ages.
 JUST_S = 5
-MINUS = "\u2212"
+MINUS, BY = "\u2212", "\u00d7"
 # Characters of a detail in a list.
 SUMMARY = 100
+FRAME = re.compile(r"(?:^|\s)={3,}(?=\s|$)")
+TWICE = re.compile(r"failed (?:to start )?the same way twice: ")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+# From so many times as much on, a factor is easier to read than a percentage.
+TIMES, MOST_WRITTEN = 10, 1e6
+WHOLE_PERCENT = 1000
 DURATIONS = {"d": "{n} d", "h": "{n} h", "min": "{n} min", "s": "{n} s"}
 
 
@@ -50,8 +57,12 @@ def change(value: object, base: object) -> str | None:
         return None
     if isinstance(value, bool) or not base or value == base:
         return None
+    factor = value / base
+    if isfinite(factor) and factor >= TIMES:
+        return (f"{factor:,.0f}" if factor < MOST_WRITTEN else f"{factor:.0e}") + BY
     part = 100 * (value - base) / abs(base)
-    return f"{part:+.3g}\u202f%".replace("-", MINUS) if isfinite(part) else None
+    digits = ",.0f" if abs(part) >= WHOLE_PERCENT else ".3g"
+    return f"{part:+{digits}}\u202f%".replace("-", MINUS) if isfinite(part) else None
 
 
 def money(value: float | None) -> str:
@@ -157,9 +168,24 @@ def found(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def unframed(line: str) -> str:
+    """Return a line without the row of `=` on each side with which some programs print it."""
+    return FRAME.sub("", line).strip()
+
+
+def cause(detail: str | None) -> str:
+    """Return the first line of a detail, without what may differ each time: its numbers."""
+    return NUMBER.sub("0", unframed(untold((detail or "").split("\n", 1)[0])))
+
+
+def untold(detail: str) -> str:
+    """Return a detail without the words that it was the same twice."""
+    return TWICE.sub("", detail).strip()
+
+
 def summary(detail: str | None) -> str:
     """Return the first line of a detail, cut; the last lines of the output follow it."""
-    line = (detail or "").split("\n", 1)[0]
+    line = unframed((detail or "").split("\n", 1)[0])
     return line if len(line) <= SUMMARY else f"{line[: SUMMARY - 1]}…"
 
 
@@ -192,6 +218,8 @@ FILTERS = {
     "day": day,
     "found": found,
     "summary": summary,
+    "unframed": unframed,
+    "untold": untold,
     "word": in_words,
     "reason": reason,
 }

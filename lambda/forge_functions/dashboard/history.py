@@ -11,6 +11,13 @@ from forge_schema.read.series import Span
 from forge_functions.dashboard.formats import duration, exact, number
 from forge_functions.dashboard.words import t
 
+# What is in use has one colour in all charts, and so has what is there for it.
+TONES = {
+    **dict.fromkeys(("running", "gpus_held", "mean_s"), "--chart-1"),
+    **dict.fromkeys(("waiting", "longest_s"), "--chart-2"),
+    **dict.fromkeys(("workers", "gpus"), "--chart-3"),
+}
+
 
 @dataclass(frozen=True)
 class Chart:
@@ -90,6 +97,7 @@ class History:
         series = [
             {
                 "label": label,
+                "tone": TONES[name],
                 "values": [
                     None if row[name] is None else round(row[name] / per, 2) for row in self.rows
                 ],

@@ -4,10 +4,13 @@ import json
 import math
 import shlex
 from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Self
 from uuid import uuid4
 
 from forge_schema.model.errors import JobInvalid
+from forge_schema.model.fields import is_handle
 from forge_schema.model.spec import JobSpec, Resources, words_of
 from pydantic import BaseModel, Field
 
@@ -36,6 +39,9 @@ _TAKEN = {
 }
 # What most jobs need no more than, and what belongs to no job.
 FIRST = {"command", "name", "bundle_digest", "gpus", "queue", "tags"}
+SCRIPTS = (".py", ".sh", ".jl", ".R")
+# Characters of a command in a job's name.
+NAMED = 60
 _ASIDE = {"schedule", "cron", "timezone", "idempotency_key"}
 
 
@@ -136,7 +142,19 @@ class JobForm(BaseModel):
         ):
             if value:
                 asked[name] = value
+        # A template gives its own name.
+        if "command" in asked and not {"name", "config_name"} & set(asked):
+            asked["name"] = _called(asked["command"])
         return asked, read.faults
+
+
+def _called(command: list[str]) -> str:
+    """Return the name of a job that has only a command: its script, its module or its program."""
+    script = next((word for word in command if word.endswith(SCRIPTS)), command[0])
+    module = [after for word, after in pairwise(command) if word == "-m"]
+    name = module[0] if module else PurePosixPath(script).stem
+    name = "".join(filter(str.isprintable, name)).strip()[:NAMED] or "job"
+    return f"job-{name}" if is_handle(name) else name
 
 
 class _Reading:

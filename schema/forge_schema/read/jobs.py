@@ -7,7 +7,6 @@ from typing import Any
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.job_filter import Filter
-from forge_schema.model.fields import NotFinite
 from forge_schema.model.job import job_unknown, with_shares
 from forge_schema.model.reading import Place
 from forge_schema.model.results import most_telling
@@ -78,14 +77,11 @@ class Jobs:
         That is None unless about `look` jobs were examined, and there are older ones.
         """
         ids, before = self._matching(wanted, scope, before, min(count, PAGE), look)
-        rows = {row["job_id"]: row for row in self._listed(ids)}
+        rows = {row["job_id"]: row for row in self.listed(ids)}
         return [rows[job_id] for job_id in ids], before
 
-    def last_numbers(self, job_ids: Sequence[int]) -> dict[int, dict[str, float | NotFinite]]:
-        """Return a few of the last numbers that each job wrote to its metrics file."""
-        return {row["job_id"]: row["metrics"] for row in self._listed(job_ids)}
-
-    def _listed(self, job_ids: Sequence[int]) -> list[Row]:
+    def listed(self, job_ids: Sequence[int]) -> list[Row]:
+        """Return some jobs as a list shows them, each with a few of its last `metrics`."""
         rows = self._database.rows("listed_jobs", again=True, job_ids=list(job_ids))
         return [{**row, "metrics": most_telling(row["metrics"], MOST_METRICS)} for row in rows]
 

@@ -316,12 +316,14 @@ def test_a_sum_is_of_all_attempts_and_a_checkpoint_that_is_gone_is_not_named(
         keys = AttemptKeys(job, grant.attempt, grant.fence.token)
         kept = CheckpointRecord(0, keys.checkpoint_manifest(0), 1, 10)
         assert rig.records.add_checkpoint(grant.fence, kept) if number < 2 else True
+        rig.queue.report(grant.fence, Phase.RUNNING)
         rig.clock.advance(1200)
         rig.finish(grant, Reason.PREEMPTED, usage=Usage(cost=1.0, gpu_seconds=1200.0))
     with psycopg.connect(rig.url, autocommit=True) as connection:
         connection.execute("DELETE FROM checkpoint WHERE attempt = 1")
     told = ann.page(f"/jobs/{job}")
     assert ">3.00<" in told
+    assert re.search(r"<dd>20 min <span[^>]*>3 attempts, 40 min in all<", told)
     assert ">1 h<" in told
     assert "a checkpoint that has been deleted" in told
     assert "checkpoint 2.0" in told

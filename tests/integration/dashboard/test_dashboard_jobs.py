@@ -46,6 +46,11 @@ def listed(page: str) -> list[int]:
     return [int(found) for found in re.findall(r'<tr id="row-(\d+)"', page)]
 
 
+def job_of(answer: httpx.Response) -> int:
+    """Return the id of the job to whose page an answer leads."""
+    return int(answer.headers["location"].rpartition("/")[2])
+
+
 def counts(answer: httpx.Response) -> dict[str, str]:
     """Return the counts that an action reports."""
     assert answer.status_code == 303, answer.text
@@ -307,12 +312,17 @@ def test_what_is_wrong_stands_beside_its_field_and_nothing_typed_is_lost(
     assert re.search(r'id="fault-gpus">[^<]*set gpus=1 too', alone)
     assert api.rig.count("job") == 0
     made = ann.act("/submit", config_name="nightly", name="n")
-    assert api.rig.jobs.job(int(made.headers["location"].rpartition("/")[2]))["spec"][
-        "command"
-    ] == ["x"]
+    assert api.rig.jobs.job(job_of(made))["spec"]["command"] == ["x"]
     preview = ann.act("/submit/preview", command="python train.py", gpus="1", name="a b").text
     assert "forge submit . --name 'a b' --gpu 1 -- python train.py" in html.unescape(preview)
     assert api.rig.count("job") == 1
+    unnamed = {
+        "python -u src/train.py --lr 1": "train",
+        "python -m pkg.fit": "pkg.fit",
+        "7": "job-7",
+    }
+    for command, name in unnamed.items():
+        assert api.rig.jobs.job(job_of(ann.act("/submit", command=command)))["name"] == name
 
 
 def test_runs_are_sorted_by_any_column_and_saved(
@@ -334,6 +344,12 @@ def test_runs_are_sorted_by_any_column_and_saved(
     assert shown.count("<polyline points") == len(found)
     assert shown.count('<polyline class="tone-') == len(found)
     assert "/runs?q=experiment%3Ahis" not in shown
+    # One that is the same from the first to the last is shown once; none has a revision.
+    heads = re.findall(r"sort=(metrics[^&\"]*|revision)", shown)
+    assert [head for head in heads if head.startswith("metrics.loss")] == [
+        *("metrics.loss", "metrics.loss.best")
+    ]
+    assert len(heads) == 3
     assert listed(ann.page("/runs?q=experiment:digits&sort=metrics.loss.best")) == [
         second, first, third,
     ]  # fmt: skip
@@ -382,8 +398,12 @@ def test_the_list_shows_the_loss_of_what_runs_or_succeeded(api: Api, ann: Guest)
         lines = [MetricRecord(n, n, {"acc": 0.9, "loss": loss / (n + 1), EVIL: 1}) for n in (0, 1)]
         assert api.rig.records.add_metrics(grant.fence, lines)
     api.rig.finish(grant)
-    shown = re.findall(r'class="note mono">([^<]+)', ann.page("/jobs?part=rows"))
+    api.rig.submit(owner="ann", gpus=8)
+    api.rig.submit(owner="ann")
+    page = ann.page("/jobs?part=rows")
+    shown = re.findall(r'class="note mono">([^<]+)', page)
     assert shown == ["loss 0.125", "loss 0.25"]
+    assert page.count("no worker can run it") == 1
 
 
 def test_the_comparison_says_in_what_jobs_differ(api: Api, ann: Guest) -> None:
@@ -413,11 +433,20 @@ def test_the_comparison_says_in_what_jobs_differ(api: Api, ann: Guest) -> None:
         ("0.2", "0.1")
     ]
     assert "cannot be read" in shown
-    said: dict[str, JsonValue] = {"step": 3, "total": 9, "progress": 0.3, "loss": "NaN"}
+    said: dict[str, JsonValue] = {
+        "step": 3,
+        "total": 9,
+        "progress": 0.3,
+        "epoch": 1,
+        "acc": 0.5,
+        "loss": "NaN",
+    }
     grant = api.rig.worker().claim_one()
     assert api.rig.records.add_metrics(grant.fence, [MetricRecord(0, 3, said)])
     alone = ann.page(f"/compare?job={grant.job_id}")
-    assert re.findall(r'class="mono">([^<]+)</th><td[^>]*>([^<]+)', alone) == [("loss", "NaN")]
+    assert re.findall(r'class="mono">([^<]+)</th><td[^>]*>([^<]+)', alone) == [
+        *[("loss", "NaN"), ("acc", "0.5"), ("epoch", "1")]
+    ]
     assert "Different" not in alone
     assert "forge diff" not in alone
 

@@ -240,6 +240,17 @@ def test_the_overview_begins_with_a_first_job_and_then_names_failures(api: Api) 
     assert f'<a href="/jobs/{job}">sample</a>' in failed
     assert "over its time limit" in failed
     assert ">after 1 h<" in failed
+    ends = ("== 1 failed in 0.1s ==", "failed the same way twice: == 1 failed in 22.75s ==")
+    for end in ends:
+        api.rig.submit(max_failures=0)
+        api.rig.finish(
+            api.rig.worker().claim_one(), Reason.EXIT_CODE, detail=end.replace("=", "===")
+        )
+    api.rig.submit(gpus=8, name="huge")
+    overview = root.page("/?part=now")
+    assert overview.count("<li>\n    <div><strong>") == 2
+    assert ">failed the same way twice: 1 failed in 22.75s<" in overview
+    assert overview.count("no worker can run it") == 2
     assert "none of these workers has a price" in root.page("/reports/cost")
     assert root.http.get(f"/find?q={job}").headers["location"] == f"/jobs/{job}"
     assert root.http.get("/find?q=sam*").headers["location"] == "/jobs?q=sam%2A"

@@ -20,9 +20,10 @@ from forge_schema.read.audit import names_of
 from forge_schema.read.jobs import EVENTS_SHOWN, RUNS_SHOWN, Jobs, JobStory
 
 from forge_functions.dashboard.explained import in_words
+from forge_functions.dashboard.formats import untold
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.routes.events import Told, told
-from forge_functions.dashboard.routes.jobs import address, telling
+from forge_functions.dashboard.routes.jobs import COUNTERS, address, telling
 from forge_functions.dashboard.session import (
     PageJob,
     RulesByPage,
@@ -45,8 +46,6 @@ FAILING = (Verdict.FAILED, Verdict.ERROR)
 TESTS = 200
 # What ran for less may have ended before it was measured.
 SAMPLED_S = 15
-# Metrics that only count.
-COUNTERS = PROGRESS | {"epoch"}
 
 
 @dataclass
@@ -77,6 +76,22 @@ class JobPageData:
     def ran_s(self) -> float:
         """How long its program has run, in all attempts."""
         return self.story.ran_s(self.runs)
+
+    @property
+    def last_ran_s(self) -> float:
+        """How long it has run in its last attempt, as lists tell it."""
+        return self.story.ran_s(run for run in self.runs if run["attempt"] == self.job.attempt)
+
+    @cached_property
+    def details(self) -> dict[tuple[int, int], str]:
+        """What attempts and ranks say of their ends, each text once; the job says one itself."""
+        known, new = {untold(self.job.detail or ""), ""}, dict[tuple[int, int], str]()
+        for run in self.runs:
+            text = untold(run["detail"] or "")
+            if run["reason"] != "succeeded" and text not in known:
+                new[run["attempt"], run["rank"]] = run["detail"]
+            known.add(text)
+        return new
 
     @property
     def left_s(self) -> float | None:
@@ -171,7 +186,7 @@ class JobPageData:
     def error(self) -> tuple[str, str]:
         """What was wrong in one line, and the output before it, which is not to say it again."""
         first, _, rest = (self.job.detail or "").partition("\n")
-        output = rest.rstrip().removesuffix(first).rstrip()
+        output = rest.rstrip().removesuffix(untold(first)).rstrip()
         return first, output
 
     @property

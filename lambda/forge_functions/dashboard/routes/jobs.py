@@ -13,7 +13,7 @@ from forge_schema.database.pool import Row
 from forge_schema.job_filter import KEYS, Filter, FilterInvalid, parse
 from forge_schema.model.fields import NotFinite, Text
 from forge_schema.model.reading import LARGEST
-from forge_schema.model.states import State, StateWord
+from forge_schema.model.states import PROGRESS, State, StateWord
 from forge_schema.read import job_pages
 from forge_schema.read.job_pages import JobPage, StateCounts
 from forge_schema.read.jobs import Jobs
@@ -28,7 +28,10 @@ router = LazyRouter()
 Act = Literal["cancel", "retry", "approve", "tag", "archive", "restore"]
 ACTS: tuple[Act, ...] = get_args(Act)
 SPANS = ("1h", "1d", "7d")
-MEASURED = (State.RUNNING, State.SUCCEEDED)
+# Of these the list says more: what they measured, or that no worker can run them.
+TOLD = (State.READY, State.RUNNING, State.SUCCEEDED)
+# Metrics that only count.
+COUNTERS = PROGRESS | {"epoch"}
 COUNTED = (
     *("cancelled", "running", "retried", "unfinished", "over", "approved", "unasked", "absent"),
     *("changed", "unended", "full"),
@@ -97,14 +100,22 @@ class JobList:
         }
 
     @cached_property
+    def _known(self) -> list[Row]:
+        told = [job["job_id"] for job in self.jobs if job["state"] in TOLD]
+        return Jobs(self.shared.database).listed(told) if told else []
+
+    @property
+    def unservable(self) -> set[int]:
+        """The ids of those that no online worker could run, even when idle."""
+        return {row["job_id"] for row in self._known if row["unservable"]}
+
+    @property
     def newest(self) -> dict[int, tuple[str, float | NotFinite]]:
         """The last value of the metric that says most, of those that run or succeeded."""
-        ran = [job["job_id"] for job in self.jobs if job["state"] in MEASURED]
-        last = Jobs(self.shared.database).last_numbers(ran) if ran else {}
         return {
-            job_id: min(numbers.items(), key=lambda pair: telling(pair[0]))
-            for job_id, numbers in last.items()
-            if numbers
+            row["job_id"]: min(row["metrics"].items(), key=lambda pair: telling(pair[0]))
+            for row in self._known
+            if row["metrics"]
         }
 
     def has(self, key: str, value: str) -> bool:
@@ -152,9 +163,9 @@ def jobs(
     )
 
 
-def telling(metric: str) -> tuple[bool, str]:
-    """Order metrics by how much they say: a loss first, others by name."""
-    return "loss" not in metric, metric
+def telling(metric: str) -> tuple[bool, bool, str]:
+    """Order metrics by how much they say: a loss first, others by name, at last what counts."""
+    return metric in COUNTERS, "loss" not in metric, metric
 
 
 def address(wanted: Filter) -> str:

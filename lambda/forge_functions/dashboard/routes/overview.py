@@ -9,9 +9,10 @@ from forge_schema.database.pool import Row
 from forge_schema.job_filter import parse
 from forge_schema.model.overview import Overview
 from forge_schema.read import job_pages
+from forge_schema.read.jobs import Jobs
 from forge_schema.read.series import Span, use_over_time
 
-from forge_functions.dashboard.formats import summary
+from forge_functions.dashboard.formats import cause
 from forge_functions.dashboard.history import History
 from forge_functions.dashboard.job_form import JobForm
 from forge_functions.dashboard.page import page
@@ -55,9 +56,11 @@ def overview(request: Request, who: SeesPages, shared: Shared, over: Span = Span
         who,
         "overview.html",
         now=now,
+        stuck=now.oldest is not None and _stuck(shared, now.oldest.job_id),
         checks=shared.health.findings(),
         chart=_chart(now),
         causes=causes[:CAUSES],
+        count=len(causes),
         lately=bool(causes) and who.now - causes[0].newest["finished_at"] < LATELY,
         named=NAMED,
         failed_at=f"/jobs?{urlencode({'q': FAILED})}",
@@ -74,9 +77,13 @@ def _causes(failed: list[Row]) -> list[Cause]:
     """Return the jobs by what they say was wrong, what happened last first."""
     by_cause: dict[tuple[object, ...], list[Row]] = {}
     for job in sorted(failed, key=lambda job: job["finished_at"], reverse=True):
-        cause = (job["reason"], job["exit_code"], summary(job["detail"]))
-        by_cause.setdefault(cause, []).append(job)
+        same = (job["reason"], job["exit_code"], cause(job["detail"]))
+        by_cause.setdefault(same, []).append(job)
     return [Cause(jobs) for jobs in by_cause.values()]
+
+
+def _stuck(shared: Services, job_id: int) -> bool:
+    return any(row["unservable"] for row in Jobs(shared.database).listed([job_id]))
 
 
 def _newest(shared: Services, who: Visitor, text: str = "") -> list[Row]:

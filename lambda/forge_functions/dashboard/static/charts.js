@@ -178,6 +178,8 @@
   const around = ({ data: [all] }, from, to) => all.length === 1 ? [all[0] - 1, all[0] + 1] : [from, to];
   // A clock has whole seconds, minutes, hours and days.
   const TICKS = [1, 60, 3600].flatMap((unit) => [1, 2, 5, 10, 15, 30].map((n) => n * unit)).concat([6, 12, 24, 48, 96, 240, 720, 2400, 8640].map((h) => h * 3600));
+  // Steps are counted, and so are metrics that are whole numbers throughout: no tick lies between two.
+  const WHOLE = [...Array(16).keys()].flatMap((power) => [1, 2, 5].map((n) => n * 10 ** power));
   const options = (chart, width, byStep, log) => {
     const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const times = { ...(several ? {} : { incrs: TICKS }), values: (_u, splits, _axis, _space, step) => splits.map((s) => several ? tick(s) : clock(s, step)) };
@@ -188,8 +190,8 @@
       cursor: { y: false, drag: { setScale: false }, dataIdx: (u, line, at) => line === 0 ? at : nearest(u, line, at) ?? at },
       scales: { x: { time: false, range: zoomed(byStep) ? [zoom.since, zoom.until] : around }, y: log ? { distr: 3 } : {} },
       axes: [
-        { ...axis, size: 26, space: 64, ...(byStep ? {} : times) },
-        { ...axis, size: 52, space: 24, values: (_u, splits) => splits.map(tick) },
+        { ...axis, size: 26, space: 64, ...(byStep ? { incrs: WHOLE } : times) },
+        { ...axis, size: 52, space: 24, ...(!log && values(chart.group).every(Number.isInteger) ? { incrs: WHOLE } : {}), values: (_u, splits) => splits.map(tick) },
       ],
       bands: banded(chart.group) ? [{ series: [count - 1, count], fill: colour("--accent-soft") }] : [],
       series: [{}, ...chart.lines.map(({ look }) => ({ ...look, points: look.edge ? { show: false } : points }))],
@@ -347,7 +349,10 @@
   const show = () => {
     const groups = grouped(answers);
     root.hidden = groups.length === 0 && !Object.keys(chosen()).length;
-    const metrics = groups.filter(({ source }) => source === "metric");
+    // A loss first, and at last what only counts.
+    const COUNTERS = ["epoch", "progress", "step", "total"];
+    const rank = ({ key }) => COUNTERS.includes(key) ? 2 : key.includes("loss") ? 0 : 1;
+    const metrics = groups.filter(({ source }) => source === "metric").sort((a, b) => rank(a) - rank(b));
     const devices = groups.filter(({ source }) => source === "sample");
     place.querySelectorAll(".expected").forEach((one) => one.remove());
     [...metrics.slice(0, MOST), ...devices].forEach(draw);

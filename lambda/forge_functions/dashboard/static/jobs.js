@@ -20,6 +20,7 @@
     const some = boxes();
     const count = some.filter((box) => box.checked).length;
     told.textContent = count ? told.dataset.some.replace("{count}", count) : told.dataset.none;
+    bulk.hidden = some.length === 0;
     all.checked = count > 0 && count === some.length;
     all.indeterminate = count > 0 && count < some.length;
     bulk.querySelectorAll("[data-selected]").forEach((button) => { button.disabled = count === 0; });

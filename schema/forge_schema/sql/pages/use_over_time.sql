@@ -73,7 +73,8 @@ placed AS (
     CROSS JOIN span
     WHERE point.at < span.until
 ),
--- `part` is what is left of its own step.
+-- `part` is what is left of its own step; of the first that has anything, the time before counts for
+-- nothing.
 summed AS (
     SELECT
         floor(placed.place)::integer AS step,
@@ -83,7 +84,15 @@ summed AS (
         sum(workers) AS workers, sum(workers * part) AS present,
         sum(gpus) AS gpus, sum(gpus * part) AS owned
     FROM placed
-    CROSS JOIN LATERAL (SELECT floor(placed.place) + 1 - placed.place AS part) AS rest
+    CROSS JOIN (SELECT min(place) AS place FROM placed) AS first
+    CROSS JOIN LATERAL (
+        SELECT
+            (floor(placed.place) + 1 - placed.place)
+            / CASE
+                WHEN floor(placed.place) > floor(first.place) THEN 1
+                ELSE floor(first.place) + 1 - first.place
+            END AS part
+    ) AS rest
     GROUP BY 1
 ),
 begun AS (

@@ -14,6 +14,7 @@ from forge_schema.model.states import PROGRESS
 from forge_schema.read.jobs import JobStory
 
 from forge_functions.dashboard.page import page
+from forge_functions.dashboard.routes.jobs import telling
 from forge_functions.dashboard.routes.runs.code_diff import CodeDiff, code_diff
 from forge_functions.dashboard.session import SeesPages, Visitor
 from forge_functions.lazy_routes import LazyRouter
@@ -112,7 +113,7 @@ class Comparison:
     @property
     def metrics(self) -> list[tuple[str, list[Any]]]:
         """The last value of each metric."""
-        return _rows([job.metrics for job in self.jobs])
+        return sorted(_rows([job.metrics for job in self.jobs]), key=lambda row: telling(row[0]))
 
     @property
     def over(self) -> bool:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -27,9 +28,9 @@ from forge_schema.model.results import (
 )
 from pydantic import BaseModel, Field
 
-from forge_functions.dashboard.formats import sorted_word
+from forge_functions.dashboard.formats import brief, sorted_word
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.routes.jobs import JobList
+from forge_functions.dashboard.routes.jobs import COUNTERS, JobList
 from forge_functions.dashboard.routes.reports import csv_answer
 from forge_functions.dashboard.routes.runs.plots import Plots
 from forge_functions.dashboard.session import SeesPages, Visitor
@@ -40,6 +41,7 @@ router = LazyRouter(prefix="/runs")
 # How many runs, and columns of each kind, are shown.
 SHOWN, PARAMETERS, METRICS, RESULTS, CHIPS = 200, 6, 4, 3, 12
 SAVED = 1000
+KINDS = (("", "last"), (".best", "best"))
 # How many columns an address chooses.
 MOST_COLUMNS = 40
 # The size of a small curve.
@@ -140,8 +142,9 @@ class Table(JobList):
 
     @cached_property
     def metrics(self) -> list[str]:
-        """The metrics that say most."""
-        return measured(self.runs)[:METRICS]
+        """The metrics that say most; what only counts says nothing beside others."""
+        metrics = measured(self.runs)
+        return ([key for key in metrics if key not in COUNTERS] or metrics)[:METRICS]
 
     @cached_property
     def results(self) -> list[str]:
@@ -154,6 +157,23 @@ class Table(JobList):
             if not any(isinstance((run.result or {}).get(key), nested) for run in self.runs)
         ]
         return plain[:RESULTS]
+
+    @cached_property
+    def numbers(self) -> list[tuple[str, str, str]]:
+        """Columns of metrics and results: name, key and kind, none that repeats one of its key."""
+        pairs = product(self.metrics, KINDS)
+        found = [(f"metrics.{key}{part}", key, kind) for key, (part, kind) in pairs]
+        found += [(f"result.{key}", key, "result") for key in self.results]
+        first: dict[tuple[str, ...], str] = {}
+        for name, key, _ in found:
+            values = (key, *(str(brief(run.value(name))) for run in self.runs))
+            first.setdefault(values, name)
+        return [column for column in found if column[0] in {*first.values(), self.sort}]
+
+    @property
+    def revised(self) -> bool:
+        """Whether any run has a revision."""
+        return any(run.revision for run in self.runs)
 
     @property
     def plots(self) -> Plots | None:
