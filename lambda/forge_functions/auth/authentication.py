@@ -16,6 +16,7 @@ from forge_schema.access.tokens import TokenKind, TokenMalformed
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Word
 from forge_schema.model.reading import LARGEST
+from forge_schema.model.spec import has_folder
 from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller
 from forge_schema.service.local import LocalService
@@ -155,11 +156,23 @@ def _by_oidc(shared: Services, text: str) -> Caller:
 def note_person(shared: Services, person: Person) -> Row:
     """Note what the issuer says of a person; return what the person sees, as `Sessions` does."""
     who = (person.actor, person.owner, person.role, person.issued)
-    seen = Sessions(shared.database).note_person(*who, person.team)
-    if seen["noted"] and shared.settings.oidc_teams and person.team is UNSAID:
+    joins = person.team is UNSAID or has_folder(person.owner)
+    seen = Sessions(shared.database).note_person(*who, person.team if joins else None)
+    if seen["noted"] and shared.settings.oidc_teams:
+        _tell_of_team(shared, person, seen)
+    return seen
+
+
+def _tell_of_team(shared: Services, person: Person, seen: Row) -> None:
+    """Log why a person is not in a team that the groups stand for."""
+    if person.team is UNSAID:
         claim = shared.settings.oidc_team_claim
         log.warning("groups_unsaid", person=person.actor, claim=claim, team=seen["team"])
-    return seen
+    elif person.team is not None and not has_folder(person.owner):
+        log.warning("owner_joins_no_team", person=person.actor, owner=person.owner)
+    elif seen["unknown"] is not None:
+        hint = "an admin makes it with `forge team join` or `forge queue limit --team`"
+        log.warning("team_unknown", person=person.actor, team=seen["unknown"], hint=hint)
 
 
 @contextmanager

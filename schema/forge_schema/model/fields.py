@@ -43,9 +43,14 @@ from forge_schema.model.reading import INTEGER, LARGEST
 from forge_schema.model.states import StateWord, counts_in_words, in_words
 
 NAME_LENGTH = 200
-# Control characters, and those that are not seen or turn a line around. Two joiners are letters of
-# some scripts, as of Hindi's.
-UNSEEN = r"\x00-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+# Control characters, and those that are not seen or turn a line around, as far as a schema says it.
+UNSEEN = (
+    r"\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    r"\ufeff\ufff9-\ufffb"
+)
+# Not seen either, but names of some scripts need them: Hindi's both, Persian's the first.
+NON_JOINER, JOINER = "\u200c", "\u200d"
+VIRAMA = 9
 NAME = rf"(?!\.\.?$)[^\s{UNSEEN}]([^{UNSEEN}]*[^\s{UNSEEN}])?"
 OF_NAMES = (
     f"use up to {counted(NAME_LENGTH, 'visible character')}, without spaces at the ends, and not"
@@ -161,7 +166,27 @@ def _name_of_input(text: str) -> str:
 
 def is_name(text: str) -> bool:
     """Tell whether somebody who reads a name sees all of it, in one line."""
-    return re.fullmatch(NAME, text) is not None
+    if not re.fullmatch(NAME, text):
+        return False
+    return text.isprintable() or _without_joiners(text).isprintable()
+
+
+def _without_joiners(text: str) -> str:
+    """Return a text without the joiners that are part of its spelling; those at an end are not."""
+    inner = zip(text, text[1:], text[2:], strict=False)
+    kept = (sign for before, sign, after in inner if not _is_spelled(before, sign, after))
+    return text[:1] + "".join(kept) + text[1:][-1:]
+
+
+def _is_spelled(before: str, sign: str, after: str) -> bool:
+    # Few names have one, and no command should load the tables for the others.
+    from unicodedata import bidirectional, combining  # noqa: PLC0415 - as above
+
+    if sign not in {NON_JOINER, JOINER} or not (before + after).isprintable():
+        return False
+    if VIRAMA in {combining(before), combining(after)}:
+        return True
+    return sign == NON_JOINER and bidirectional(before) == bidirectional(after) == "AL"
 
 
 def _name(text: str) -> str:

@@ -94,7 +94,8 @@ class Limits:
     def follow_issuer(self, owner: str) -> None:
         """Put an owner into the team that the issuer said last of the actor, or out of its team.
 
-        Who is in a team because an admin said so stays there. Idempotent.
+        It makes no team: one that an admin removed would come back without its limits. Who is in a
+        team because an admin said so stays there. Idempotent.
         """
         from forge_schema.model.admin import TeamChanges  # noqa: PLC0415 - as above
 

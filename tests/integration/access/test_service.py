@@ -92,7 +92,11 @@ OF_A_JOB: dict[str, Act] = {
 }
 
 # What no name is, and what an owner with a folder, a team or a worker is not called in addition.
-UNSEEN = ("", " ", "a ", "a\nb", "a\u202eb", ".", "..", "a" * 201)
+UNSEEN = (
+    "", " ", "a ", "a\nb", "a\u202eb", ".", "..", "a" * 201, "a\u061cb", "a\u180eb", "a\ufff9b",
+    "a\U000e0061b", "a\ue000b", "a\u0378b", "ann\u200d", "\u200cann", "an\u200dn",
+    "a\u00a0b", "क्\u200d", "क्\u200d\u200dष",
+)  # fmt: skip
 MAKERS: dict[str, tuple[Callable[[LocalService, str], object], tuple[str, ...]]] = {
     "key": (lambda s, name: s.admin.create_key(name, "viewer"), ("a/b", "@nlp")),
     "invitation": (
@@ -175,3 +179,5 @@ def test_a_name_is_seen_as_it_is(
             make(root, name)
         assert refused.value.code in {"option_invalid", "spec_invalid"}
     make(root, "प्रयोगशाला_1")
+    for joined in ("क्\u200dष", "র\u200d্যাম", "می\u200cرود"):
+        make(root, joined)

@@ -209,7 +209,9 @@ def team_of(api: Api, owner: str = "ann") -> str | None:
 def test_groups_say_who_is_in_which_team(grouped: Api, issuer: Issuer) -> None:
     api = grouped
     api.rig.submit(owner="ben", name="of-ben")
-    Limits(api.rig.database, actor="user:root").set_team("nlp", TeamChanges(join=["ben"]))
+    limits = Limits(api.rig.database, actor="user:root")
+    limits.set_team("nlp", TeamChanges(join=["ben"]))
+    limits.set_team("vision", TeamChanges())
     # One group is a text with many issuers; and the settings say which of several counts.
     for groups, team in (("ml-nlp", "nlp"), (["/ml/vision", "x", "ml-nlp"], "nlp"),
                          (["/ml/vision", "ML-NLP"], "vision")):  # fmt: skip
@@ -237,7 +239,7 @@ def test_groups_say_who_is_in_which_team(grouped: Api, issuer: Issuer) -> None:
     assert team_of(api) is None
     assert "of-ben" not in earlier.page("/jobs")
     assert earlier.http.get("/teams/nlp").status_code == 404
-    trail = [(actor, said["joined"], said["left"]) for actor, said in acts(api, "team set")[1:]]
+    trail = [(actor, said["joined"], said["left"]) for actor, said in acts(api, "team set")[2:]]
     moves = [(["ann"], []), (["ann"], []), (["ann"], []), ([], ["ann"])]
     assert trail == [("oidc:ann", *move) for move in moves]
     earlier.close()
@@ -245,6 +247,7 @@ def test_groups_say_who_is_in_which_team(grouped: Api, issuer: Issuer) -> None:
 
 def test_a_team_that_an_admin_chose_stays(grouped: Api, issuer: Issuer) -> None:
     api, limits = grouped, Limits(grouped.rig.database, actor="user:root")
+    limits.set_team("vision", TeamChanges(max_gpus=4))
     signed_on(api, issuer, groups=["ml-nlp"]).close()
     for team in ("nlp", "audio"):
         limits.set_team(team, TeamChanges(join=["ann"]))
@@ -254,9 +257,24 @@ def test_a_team_that_an_admin_chose_stays(grouped: Api, issuer: Issuer) -> None:
     limits.set_team("audio", TeamChanges(leave=["ann"]))
     signed_on(api, issuer, groups=["/ml/vision"]).close()
     assert team_of(api) == "vision"
+    # A team that an admin removed does not come back without its limits.
+    limits.remove_team("vision")
+    for _ in range(2):
+        api.rig.clock.advance(61)
+        with capture_logs() as logged:
+            signed_on(api, issuer, groups=["/ml/vision"]).close()
+        assert [line["team"] for line in logged if line["event"] == "team_unknown"] == ["vision"]
+    assert "vision" not in {team["name"] for team in limits.teams()}
+    # Nor does somebody stay in a team for another that there is not.
+    limits.set_team("nlp", TeamChanges(max_gpus=4))
+    for group, stays in (("ml-nlp", True), ("/ml/vision", False)):
+        signed_on(api, issuer, groups=group).close()
+        assert team_of(api) == ("nlp" if stays else None)
 
 
 def test_an_older_token_takes_nobody_back(grouped: Api, issuer: Issuer) -> None:
+    for team in ("nlp", "vision"):
+        Limits(grouped.rig.database, actor="user:root").set_team(team, TeamChanges())
     now = time()
     old, new = (
         grouped.caller(bearer(issuer.token(iat=int(now - age), groups=groups)))
@@ -272,9 +290,11 @@ def test_people_who_share_an_owner_do_not_take_turns(
 ) -> None:
     given = {**GROUPED, "oidc_issuer": issuer.url, "oidc_owner_claim": "lab"}
     with opened(rig, tmp_path / "store", **given) as api:
+        for team in ("nlp", "vision"):
+            Limits(rig.database, actor="user:root").set_team(team, TeamChanges())
 
-        def caller(person: str, groups: str) -> Any:  # noqa: ANN401  what the API answers
-            said = {"sub": person, "lab": "lab", "groups": groups}
+        def caller(person: str, groups: Any, **said: Any) -> Any:  # noqa: ANN401  as the issuer says
+            said = {"sub": person, "lab": "lab", "groups": groups, **said}
             return api.caller(bearer(issuer.token(**said))).get("/api/v1/me")
 
         for _ in range(2):
@@ -285,3 +305,31 @@ def test_people_who_share_an_owner_do_not_take_turns(
         assert team_of(api, "lab") is None
         caller("ben", "/ml/vision")
         assert team_of(api, "lab") == "vision"
+        # An earlier word of somebody who comes no more holds as long as a session lasts.
+        caller("eve-cli", "ml-nlp", lab="eve")
+        for hours, stays in ((11, True), (2, False)):
+            api.rig.clock.advance(hours * 3600)
+            caller("eve-web", [], lab="eve")
+            assert team_of(api, "eve") == ("nlp" if stays else None)
+        # Of tokens that live longer than that, the later one's stays.
+        old = int(time()) - 24 * 3600
+        for person, groups, iat, team in (("dan", "ml-nlp", old, "nlp"),
+                                          ("deb", "/ml/vision", old + 1, "vision"),
+                                          ("dan", "ml-nlp", old, "vision")):  # fmt: skip
+            caller(person, groups, lab="two", iat=iat)
+            assert team_of(api, "two") == team
+
+
+def test_an_owner_whom_an_admin_could_not_have_join_is_in_no_team(
+    rig: Rig, tmp_path: Path, issuer: Issuer
+) -> None:
+    given = {**GROUPED, "oidc_issuer": issuer.url, "oidc_owner_claim": "lab"}
+    with opened(rig, tmp_path / "store", **given) as api:
+        Limits(rig.database, actor="user:root").set_team("nlp", TeamChanges())
+        for owner, status in (("a/b", 200), ("@nlp", 200), ("an\ud800n", 403), ("ann\u200d", 403)):
+            token = issuer.token(sub=ascii(owner), lab=owner, groups=["ml-nlp"])
+            with capture_logs() as logged:
+                assert api.http.get("/api/v1/me", headers=bearer(token)).status_code == status
+            told = [line["owner"] for line in logged if line["event"] == "owner_joins_no_team"]
+            assert told == [owner] * (status == 200)
+        assert rig.count("owner_quota WHERE team IS NOT NULL") == 0
