@@ -11,6 +11,7 @@ from forge_client.errors import ClientError
 from forge_client.http import Server, checked_key, checked_url, read_key
 from forge_client.plain.place import login_name
 
+FILE_URL = "forge.toml: url"
 PLACES = ("url", "database_url")
 
 
@@ -57,6 +58,8 @@ class Settings(BaseModel):
     named_by_folder: bool = False
     # What the API key was given as, for errors.
     key_named: str = "FORGE_API_KEY"
+    # The same of the server's URL.
+    url_named: str = "url"
     # Whether the server is the only one that this user is logged in to, and nothing names any.
     by_login: bool = False
 
@@ -71,7 +74,7 @@ class Settings(BaseModel):
         Raises:
             ClientError: its URL or the API key is invalid.
         """
-        url = checked_url(self.url or "")
+        url = checked_url(self.url or "", self.url_named)
         key = self._key()
         login = None if key else _login(url)
         if key and self.named_by_folder:
@@ -176,7 +179,10 @@ def load(flags: Mapping[str, object], project: Mapping[str, object]) -> Settings
         raise _conflict("a server has its own store", "leave out --store-url, or pass a database")
     by_folder = chosen == "url" and not (given.get("url") or variables.get("url"))
     others = {name: None for name in PLACES if name != chosen}
-    settings = settings.model_copy(update={**others, "named_by_folder": by_folder})
+    by_variable = chosen == "url" and not given.get("url") and not by_folder
+    url_named = FILE_URL if by_folder else "FORGE_URL" if by_variable else "url"
+    more = {"named_by_folder": by_folder, "url_named": url_named}
+    settings = settings.model_copy(update={**others, **more})
     return _with_login(_with_one_key(settings, given, variables))
 
 
@@ -207,7 +213,7 @@ def _with_one_key(
 
 def _variables() -> dict[str, str]:
     """Return the FORGE_* variables that are set, by the names of their fields."""
-    names = Settings.model_fields.keys() - {"named_by_folder", "by_login", "key_named"}
+    names = Settings.model_fields.keys() - {"named_by_folder", "by_login", "key_named", "url_named"}
     known = {name: os.environ.get(f"FORGE_{name.upper()}") for name in names}
     return {name: text for name, text in known.items() if text}
 

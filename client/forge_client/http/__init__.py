@@ -43,18 +43,20 @@ class Server:
     login: bool = False
 
 
-def checked_url(url: str) -> str:
+def checked_url(url: str, named: str = "") -> str:
     """Return a server's URL without a trailing slash.
 
     Raises:
-        ClientError: it is invalid; the message does not quote it, as it may contain a password.
+        ClientError: it is invalid; the message quotes it, unless it may contain a password.
     """
     from forge_schema.http_client import server_url  # noqa: PLC0415 - httpx is slow
 
     try:
         return server_url(url)
     except ValueError as error:
-        raise _wrong("this is not a server's URL", str(error)) from None
+        shown = "" if "@" in url else repr(url)
+        what = " ".join(filter(None, [named, shown])) or "this"
+        raise _wrong(f"{what} is not a server's URL", str(error)) from None
 
 
 def checked_key(text: str, where: str) -> str:

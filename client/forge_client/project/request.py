@@ -9,7 +9,15 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from forge_schema.model.errors import plainly, shorter
-from forge_schema.model.quantities import MIB, PART, capacity, seconds, size
+from forge_schema.model.quantities import (
+    MIB,
+    PART,
+    capacity,
+    duration_text,
+    seconds,
+    size,
+    size_text,
+)
 from forge_schema.model.spec import CODE, KEYS, Key, Option, without_signs, words_of
 from pydantic import (
     AfterValidator,
@@ -172,7 +180,8 @@ def _within(key: Key, value: float) -> float:
         create_model("_Within", value=(key.hint, ...))(value=_in_unit(key, value))
     except ValidationError as error:
         first = error.errors()[0]
-        raise PydanticCustomError("bounds", "{message}", {"message": first["msg"]}) from None
+        said = _bounded(shorter(first["msg"]), key.unit)
+        raise PydanticCustomError("bounds", "{message}", {"message": said}) from None
     return value
 
 
@@ -336,7 +345,8 @@ class Request(_Plain):
 
 KNOWN = {*Request.model_fields, *(key for table in TABLES.values() for key in table.model_fields)}
 # The queue's names of times and sizes end with the unit, and it has two for a range of machines.
-WITH_UNIT = re.compile(r"\b([a-z_]+)_(?:s|mb)\b")
+WITH_UNIT = re.compile(r"\b([a-z_]+)_(s|mb)\b(: must be at (?:most|least) [\d.]+)?")
+BOUND = re.compile(r"(must be at (?:most|least) )(\d+(?:\.\d+)?)")
 
 
 def no_command() -> ClientError:
@@ -404,4 +414,20 @@ def _unknown(field: str) -> ClientError:
 def in_own_words(text: str) -> str:
     """Return a message from the queue with keys as people write them, in shorter words."""
     text = shorter(text).replace("max_nodes:", "nodes:")
-    return WITH_UNIT.sub(lambda name: name[1] if name[1] in KNOWN else name[0], text)
+    return WITH_UNIT.sub(_with_its_unit, text)
+
+
+def _with_its_unit(found: re.Match[str]) -> str:
+    name, unit, bound = found.groups("")
+    if name not in KNOWN:
+        return found[0]
+    return f"{name}{_bounded(bound, f'_{unit}')}"
+
+
+def _bounded(text: str, unit: str) -> str:
+    """Return a message with a bound in units that people write."""
+    if unit == "_s":
+        return BOUND.sub(lambda said: said[1] + duration_text(float(said[2])), text)
+    if unit == "_mb":
+        return BOUND.sub(lambda said: said[1] + size_text(float(said[2]) * MIB), text)
+    return text

@@ -210,6 +210,8 @@ def test_the_trail_is_told_by_job_worker_and_actor(admin: Command, project: Path
     admin("cancel", job)
     admin("worker", "create", "w")
     everything = rows(admin, "events", "--since", "1h")
+    assert rows(admin, "events", "--since", "2026-11-01") == everything
+    told(admin("events", "--since", "9000-01-01"), 2, "has not come yet")
     assert {"submitted", "worker_created"} <= {str(row["action"]) for row in everything}
     of_job = rows(admin, "events", "--job", job)
     assert [row["job_id"] for row in of_job] == [int(job)] * len(of_job)

@@ -231,7 +231,7 @@ def test_a_missing_a_wrong_and_an_invalid_key(connected: Command, database_url: 
 def test_a_server_that_is_not_there(connected: Command) -> None:
     told(connected("--url", "http://127.0.0.1:1", "ps"), 5, "http://127.0.0.1:1 does not answer")
     told(connected("--url", "https://nowhere.invalid", "ps"), 5, "nowhere.invalid does not answer")
-    told(connected("--url", "nowhere", "ps"), 6, "not a server's URL", "https://")
+    told(connected("--url", "nowhere", "ps"), 6, "url 'nowhere' is not a server's URL", "https://")
 
 
 def test_a_server_that_is_no_forge(connected: Command, alone: str) -> None:

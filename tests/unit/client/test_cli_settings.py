@@ -49,6 +49,17 @@ def test_flags_come_before_variables_before_forge_toml(monkeypatch: pytest.Monke
     assert settings.load({"database_url": None}, project).database_url == "env"
 
 
+def test_what_is_no_url_is_told_with_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = [({"url": "nowhere"}, {}, "url 'nowhere'"), ({}, {"url": "x:1"}, "toml: url 'x:1'")]
+    for flags, project, said in places:
+        with pytest.raises(ClientError, match=f"{said} is not a server's URL"):
+            settings.load(flags, project).server()
+    for text, said in (("127.0.0.1:8900", "FORGE_URL '127.0.0.1:8900' is"), ("u:p@x", "_URL is")):
+        monkeypatch.setenv("FORGE_URL", text)
+        with pytest.raises(ClientError, match=f"{said} not a server's URL"):
+            settings.load({}, {}).server()
+
+
 def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORGE_DATABASE_URL", "")
     assert settings.load({}, {"database_url": "toml"}).database_url == "toml"

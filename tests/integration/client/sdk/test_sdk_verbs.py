@@ -101,6 +101,7 @@ LETTERS: list[tuple[str, Callable[[Client, Path], object]]] = [
     ("instead of a list", lambda c, p: c.benchmark(p, "a {x}", matrix={"x": "01"})),
     ("is not a matrix", lambda c, p: c.benchmark(p, "a", matrix=["x=1"])),  # type: ignore[arg-type]
     ("labels: write a table", lambda c, p: c.submit(p, "a", labels="a=b")),  # type: ignore[arg-type]
+    ("grace: must be at most 1 h", lambda c, p: c.submit(p, "a", grace="2d")),
     ("secrets: write a list", lambda c, p: c.submit(p, "a", secrets="KEY")),
     ("labels are a dictionary", lambda c, p: c.create_worker(p.name, labels="a=b")),  # type: ignore[arg-type]
 ]
