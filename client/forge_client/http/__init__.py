@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 WORKER_PREFIX = "fgw_"
 # What an HTTP header can carry, so that a broken key is named here and not shown anywhere.
 _KEY = re.compile(r"[!-~]{8,8192}")
+# A host without its scheme. No key is like that, since all have an underscore or are longer.
+BARE = re.compile(r"[a-z0-9.-]{1,60}(:\d{1,5})?/?")
 
 
 # httpx would import its own command, with click, rich and pygments, wherever these are installed.
@@ -47,14 +49,14 @@ def checked_url(url: str, named: str = "") -> str:
     """Return a server's URL without a trailing slash.
 
     Raises:
-        ClientError: it is invalid; the message quotes it, unless it may contain a password.
+        ClientError: it is invalid; the message quotes no more than a bare host, as it may contain a password.
     """
     from forge_schema.http_client import server_url  # noqa: PLC0415 - httpx is slow
 
     try:
         return server_url(url)
     except ValueError as error:
-        shown = "" if "@" in url else repr(url)
+        shown = repr(url) if BARE.fullmatch(url) else ""
         what = " ".join(filter(None, [named, shown])) or "this"
         raise _wrong(f"{what} is not a server's URL", str(error)) from None
 
