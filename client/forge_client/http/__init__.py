@@ -49,7 +49,7 @@ def checked_url(url: str, named: str = "") -> str:
     """Return a server's URL without a trailing slash.
 
     Raises:
-        ClientError: it is invalid; the message quotes no more than a bare host, as it may contain a password.
+        ClientError: it is invalid; no more than a bare host is quoted, as it may hold a password.
     """
     from forge_schema.http_client import server_url  # noqa: PLC0415 - httpx is slow
 
