@@ -114,10 +114,6 @@ def _debug(error: Exception) -> None:
         raise error
 
 
-if __name__ == "__main__":
-    main()
-
-
 def answered(words: Sequence[str]) -> bool:
     """Answer a command line; False if the whole command has to.
 
@@ -194,3 +190,7 @@ def _submit(words: list[str]) -> None:
     from forge_client.cli.quick.answers import submit  # noqa: PLC0415 - as above
 
     submit(given, command)
+
+
+if __name__ == "__main__":
+    main()

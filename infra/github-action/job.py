@@ -23,7 +23,6 @@ NO_RESULT = 125
 SUBMIT_S, LOGS_S = 4, 2
 # The action follows the job itself, and reads its id.
 OURS = ("--wait", "--dry-run", "--output", "-o", "--")
-OF_A_SHELL = {"|", "||", "&&", ";", "&", ">", ">>", "<", "2>&1"}
 
 Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 
@@ -103,11 +102,6 @@ def _options() -> list[str]:
 
 def _command() -> list[str]:
     command = _words("command", os.environ["JOB_COMMAND"])
-    for word in sorted(OF_A_SHELL & {*command}):
-        annotate(
-            "warning",
-            f"no shell runs the command, which gets {word} as a word; write bash -c '…' for that",
-        )
     return ["--", *command] if command else []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forge_schema.model.fields import is_name
 from forge_schema.model.spec import MAX_INTEGER, YEAR_S, JobSpec, Resources
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 TEXTS = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=200
 )
-NAMES = TEXTS | st.sampled_from(["%", "a'b", '"', "\\", "ü" * 200, "{}", "NULL", "🎈" * 200])
+SEEN = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=200)
+NAMES = SEEN.filter(is_name) | st.sampled_from(
+    ["%", "a'b", '"', "\\", "ü" * 200, "{}", "NULL", "🎈" * 200]
+)
 RESOURCES = st.builds(
     Resources,
     accelerator=st.sampled_from(["any", "cpu", "cuda", "rocm", "mps"]),
@@ -36,7 +40,7 @@ SPECS = st.builds(
     queue=NAMES,
     priority=st.integers(-1000, 1000),
     env=st.dictionaries(st.sampled_from(["A", "PATH", "ü", "x y"]), TEXTS),
-    image=st.none() | TEXTS,
+    image=st.none() | st.sampled_from(["python:3.11", f"localhost:5000/a/b@sha256:{'0' * 64}"]),
     resources=RESOURCES,
     labels=st.dictionaries(TEXTS.filter(lambda t: len(t) < 20), st.just("v*"), max_size=3),
     max_failures=st.integers(0, 10_000),

@@ -222,7 +222,7 @@ def test_a_workflow_that_is_cancelled_as_it_submits_cancels_the_job(
 
 REFUSED = {
     "--gpus one": "the job was not submitted: Invalid value for '--gpu' / '--gpus': write a whole",
-    "--priority 1001": "the job was not submitted: priority: must be at most 1000",
+    "--priority 1001": "the job was not submitted: --priority: must be at most 1000",
     "--name 'a": "the input options cannot be split into words: No closing quotation",
     "--wait": "options cannot have --wait: the input follow is for that",
     "--dry-run": "options cannot have --dry-run",
@@ -234,8 +234,9 @@ REFUSED = {
 
 def test_a_job_that_cannot_be_submitted_fails_the_step(runner: Runner, rig: Rig) -> None:
     runner.inputs["command"] = "python train.py | tee log"
-    said = runner.run(SUBMIT)[1]
-    assert "::warning title=Forge::no shell runs the command, which gets | as a word" in said
+    code, said = runner.run(SUBMIT)
+    assert code == 2, said
+    assert "no shell would read '|'; for one, write: bash -c 'python train.py | tee log'" in said
     runner.inputs["command"] = "python train.py"
     for options, why in REFUSED.items():
         runner.inputs["options"] = options
@@ -243,4 +244,4 @@ def test_a_job_that_cannot_be_submitted_fails_the_step(runner: Runner, rig: Rig)
         assert code in {2, 3}, said
         assert f"::error title=Forge::{why}" in said
         assert runner.outputs["submit"] == {}
-    assert rig.count("job") == 1
+    assert rig.count("job") == 0
