@@ -139,6 +139,12 @@ def _ended(pid: Path, program: str) -> bool:
     return service.running(pid, program) is None
 
 
+def _taken(port: int) -> socket.socket | None:
+    with suppress(OSError):
+        return socket.create_server(("127.0.0.1", port))
+    return None
+
+
 def test_a_server_that_died_is_started_again(
     folder: Path, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,8 +155,11 @@ def test_a_server_that_died_is_started_again(
         pid = folder / "state" / f"{program}.pid"
         os.kill(int(pid.read_text()), signal.SIGKILL)
         eventually(partial(_ended, pid, program))
-    # Another server answers there: it is not the one that was to be started.
-    with socket.create_server(("127.0.0.1", int(port))):
+    # Another server answers there: it is not the one that was to be started. A process that was
+    # killed has lost its name before it gives back its port.
+    other = eventually(lambda: _taken(int(port)))
+    assert other is not None
+    with other:
         refused = run(folder)
         assert (refused.returncode, refused.stdout) == (1, "")
         assert f"forge-server cannot listen on port {port}" in refused.stderr
