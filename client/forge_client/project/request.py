@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -18,7 +19,7 @@ from forge_schema.model.quantities import (
     size,
     size_text,
 )
-from forge_schema.model.spec import CODE, KEYS, Key, Option, without_signs, words_of
+from forge_schema.model.spec import CODE, KEYS, Key, Option, check_first, words_of
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -126,7 +127,8 @@ def _words(command: object) -> object:
     if isinstance(command, str):
         return words_of(command)  # a sign in quotes is meant as it is
     if isinstance(command, (list, tuple)) and all(isinstance(word, str) for word in command):
-        return without_signs(command)
+        # Each word of a list is an argument as it is, whatever a shell would make of it.
+        check_first(command, shlex.join(command))
     return command
 
 

@@ -149,6 +149,9 @@ def test_the_hint_says_what_to_write(tmp_path: Path, text: str, hint: str) -> No
 def test_a_sign_in_quotes_is_an_argument(tmp_path: Path) -> None:
     project = read(tmp_path, """command = "echo a '|' b"\n""")
     assert project.request().command == ["echo", "a", "|", "b"]
+    # A list is what the program gets, without a shell before it.
+    project = read(tmp_path, """command = ["expr", "3", "|", "4"]\n""")
+    assert project.request().command == ["expr", "3", "|", "4"]
 
 
 def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from forge_schema.model.quantities import size
-from forge_schema.model.spec import CODE, KEYS, PANELS, Option, option_of
+from forge_schema.model.spec import CODE, KEYS, PANELS, Option, option_of, without_signs
 
 from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
@@ -48,9 +48,16 @@ def kind_of(name: str) -> Any:  # noqa: ANN401 - any type
 
 
 def command_line(words: Sequence[str] | None, folder: Path | None) -> Sequence[str] | str | None:
-    """Return the command after `--`; a line in quotes, which names no file, as one text."""
+    """Return the command after `--`; a line in quotes, which names no file, as one text.
+
+    Raises:
+        ClientError: one of several words is a sign that somebody meant for a shell.
+    """
     if words is None or len(words) > 1 or len(words[0].split()) < 2:  # noqa: PLR2004 - two words
-        return words
+        try:
+            return words and without_signs(words)
+        except ValueError as error:
+            raise ClientError(f"command: {error}", code="option_invalid") from error
     return words if ((folder or Path()) / words[0]).is_file() else words[0]
 
 

@@ -1,7 +1,14 @@
 """The request for a job: its fields, which are all in `job_fields.py`, and their parts."""
 
 from forge_schema.model.spec.inputs import INPUT, SourceText
-from forge_schema.model.spec.job_spec import KEYS, VARIED, JobSpec, without_signs, words_of
+from forge_schema.model.spec.job_spec import (
+    KEYS,
+    VARIED,
+    JobSpec,
+    check_first,
+    without_signs,
+    words_of,
+)
 from forge_schema.model.spec.options import CODE, PANELS, Key, Option, option_of
 from forge_schema.model.spec.parts import (
     ALL_PORTS,
@@ -80,6 +87,7 @@ __all__ = [
     "SourceText",
     "Stall",
     "Tuning",
+    "check_first",
     "has_folder",
     "is_folder_name",
     "option_of",

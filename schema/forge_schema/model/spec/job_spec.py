@@ -223,25 +223,30 @@ def words_of(line: str) -> list[str]:
     words = shlex.split(line)
     if sign := IN_A_LINE.search(AS_IT_IS.sub("_", line)):
         raise ValueError(_no_shell(sign[0], line.strip()))
-    _check_first(words, line.strip())
+    check_first(words, line.strip())
     return words
 
 
 def without_signs(words: Sequence[str]) -> Sequence[str]:
-    """Return the words of a command.
+    """Return the words of a command that somebody typed in a shell.
 
     Raises:
-        ValueError: one of them is a sign for a shell.
+        ValueError: one of them is a sign for a shell, which is no argument there but by mistake.
     """
     after = zip(["-", *words], words, strict=False)
     if sign := next((word for before, word in after if word in SIGNS and before[:1] != "-"), ""):
         line = " ".join(word if word in SIGNS else shlex.quote(word) for word in words)
         raise ValueError(_no_shell(sign, line))
-    _check_first(words, shlex.join(words))
+    check_first(words, shlex.join(words))
     return words
 
 
-def _check_first(words: Sequence[str], line: str) -> None:
+def check_first(words: Sequence[str], line: str) -> None:
+    """Check that a command does not begin as only a shell would read it.
+
+    Raises:
+        ValueError: it does.
+    """
     first = words[0] if words else ""
     if sets := SETS.fullmatch(first):
         name, _, value = sets[0].partition("=")
