@@ -57,7 +57,8 @@ def command_line(words: Sequence[str] | None, folder: Path | None) -> Sequence[s
         try:
             return words and without_signs(words)
         except ValueError as error:
-            raise ClientError(f"command: {error}", code="option_invalid") from error
+            fault, _, instead = str(error).partition("; ")
+            raise ClientError(f"command: {fault}", hint=instead, code="option_invalid") from error
     return words if ((folder or Path()) / words[0]).is_file() else words[0]
 
 
