@@ -236,7 +236,8 @@ def test_a_job_that_cannot_be_submitted_fails_the_step(runner: Runner, rig: Rig)
     runner.inputs["command"] = "python train.py | tee log"
     code, said = runner.run(SUBMIT)
     assert code == 2, said
-    assert "no shell would read '|'; for one, write: bash -c 'python train.py | tee log'" in said
+    assert "the job was not submitted: command: no shell would read '|'" in said
+    assert "for one, write: bash -c 'python train.py | tee log'" in said
     runner.inputs["command"] = "python train.py"
     for options, why in REFUSED.items():
         runner.inputs["options"] = options
