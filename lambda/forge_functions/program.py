@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 
 from forge_schema.access.tokens import hide
-from forge_schema.model.errors import ForgeError
 from forge_schema.program import faults
 from forge_schema.program import help as help_text
 from forge_schema.program.log import configure_log
@@ -73,13 +72,8 @@ def run(serving: Callable[[], Callable[[FunctionsSettings], None]]) -> None:
         words=WORDS,
         more=lambda given: [*_more(given)],
     )
-    try:
+    with faults.ending(NAME):
         serving()(settings)
-    except ForgeError as error:
-        hint = f"\n  {error.hint}" if error.hint else ""
-        sys.exit(f"{NAME}: {error.message}{hint}")
-    except OSError as error:
-        sys.exit(f"{NAME}: {error}")
 
 
 def _serving() -> Callable[[FunctionsSettings], None]:

@@ -102,14 +102,8 @@ def main() -> None:
     configure_log()
     settings = read_settings()
     configure_log(verbose=settings.verbose)
-    try:
+    with faults.ending("forge-worker", exit_code):
         sys.exit(_asked(settings))
-    except ForgeError as error:
-        hint = f"\n  {error.hint}" if error.hint else ""
-        sys.stderr.write(f"forge-worker: {error.message}{hint}\n")
-        sys.exit(exit_code(error))
-    except OSError as error:
-        sys.exit(f"forge-worker: {error}")
 
 
 def exit_code(error: ForgeError) -> int:

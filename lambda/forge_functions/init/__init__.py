@@ -10,8 +10,8 @@ import psycopg
 from forge_schema.access.api_keys import Keys
 from forge_schema.database.migrate import upgrade
 from forge_schema.database.pool import Database, explained
-from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import Role
+from forge_schema.program import faults
 
 from forge_functions.init import answers, authority, service
 from forge_functions.init.answers import Answers, read
@@ -26,13 +26,8 @@ HEAD = "# Made by `forge-server init`; what is added here stays.\n"
 def main(words: Sequence[str]) -> None:
     """Make this machine a server, and say what was done and what comes next."""
     given = answers.answers(words)
-    try:
+    with faults.ending("forge-server init"):
         _init(given)
-    except ForgeError as error:
-        hint = f"\n  {error.hint}" if error.hint else ""
-        sys.exit(f"forge-server init: {error.message}{hint}")
-    except OSError as error:
-        sys.exit(f"forge-server init: {error}")
 
 
 def _init(given: Answers) -> None:

@@ -1,12 +1,14 @@
 """Read a program's settings, and say everything that is wrong with them at once.
 
-A line names the setting as it was given, by its flag or its variable, and the other one too.
+A line names the setting as it was given, by its flag or its variable, and the other one too. What
+fails later ends the program with a line of the same form.
 """
 
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import zip_longest
 from pathlib import Path
@@ -19,7 +21,7 @@ from pydantic_settings import BaseSettings, CliApp, SettingsError
 
 from forge_schema.database.connections import EXAMPLE
 from forge_schema.database.connections import url_fault as database_fault
-from forge_schema.model.errors import plainly
+from forge_schema.model.errors import ForgeError, plainly
 from forge_schema.model.quantities import counted
 from forge_schema.storage.store_url import url_fault as store_fault
 
@@ -76,6 +78,24 @@ def of_command_line(kind: type[S]) -> S:
     """
     settings: S = CliApp.run(kind) if sys.argv[1:] else kind()
     return settings
+
+
+@contextmanager
+def ending(program: str, code: Callable[[ForgeError], int] = lambda _: 1) -> Iterator[None]:
+    """End the program with a line, and a hint, if what is done within fails for a known reason.
+
+    Args:
+        program: its name, with which the line begins.
+        code: returns the exit code for an error of Forge's own.
+    """
+    try:
+        yield
+    except ForgeError as error:
+        hint = f"\n  {error.hint}" if error.hint else ""
+        sys.stderr.write(f"{program}: {error.message}{hint}\n")
+        sys.exit(code(error))
+    except OSError as error:
+        sys.exit(f"{program}: {error}")
 
 
 def _of_urls(kind: type[BaseSettings], given: Mapping[str, str]) -> Iterator[str]:

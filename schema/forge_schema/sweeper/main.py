@@ -17,7 +17,6 @@ from pydantic_settings import SettingsConfigDict
 from forge_schema.access.tokens import hide
 from forge_schema.database.connections import STATEMENT_S
 from forge_schema.database.pool import Database
-from forge_schema.model.errors import ForgeError
 from forge_schema.notifications.sender import DeliverySender
 from forge_schema.program import faults
 from forge_schema.program import help as help_text
@@ -69,13 +68,8 @@ def main() -> None:
     hide()
     configure_log()
     settings = faults.read(NAME, ProcessSettings, lambda: faults.of_command_line(ProcessSettings))
-    try:
+    with faults.ending(NAME):
         serve(settings)
-    except ForgeError as error:
-        hint = f"\n  {error.hint}" if error.hint else ""
-        sys.exit(f"{NAME}: {error.message}{hint}")
-    except OSError as error:
-        sys.exit(f"{NAME}: {error}")
 
 
 def serve(settings: ProcessSettings) -> None:
