@@ -17,7 +17,7 @@ if os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__") == "__all__":
     vars(_loader)["get_plugins"] = tuple
     sys.modules.setdefault(_loader.__name__, _loader)
 
-from forge_client.cli.quick.arguments import Declined
+from forge_client.cli.quick.arguments import Declined, commands, name_as_typed, parsed
 from forge_client.cli.show import narration
 from forge_client.errors import ClientError, ExitCode, as_client_error
 
@@ -69,9 +69,6 @@ def _run() -> None:
                 app(prog_name="forge")
     except ClientError as error:
         _debug(error)
-        # Only where something is wrong.
-        from forge_client.cli.quick.arguments import name_as_typed  # noqa: PLC0415
-
         name_as_typed(error, sys.argv[1:])
         narration.complain(error)
         sys.exit(error.exit_code)
@@ -171,8 +168,6 @@ def _answer_at(path: Sequence[str], words: list[str]) -> None:
 
 def _given(path: Sequence[str], words: list[str]) -> dict[str, Any]:
     """Return what the words after a command's name say."""
-    from forge_client.cli.quick.arguments import commands, parsed  # noqa: PLC0415 - as above
-
     declared = commands()
     for name in path:
         declared = declared["commands"][name]

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 import images
-from building import ROOT, call, say
+from building import ROOT, call, say, works
 
 # As a plain user on a read-only disk, which is how compose and Kubernetes run them.
 LITTLE = ("--network", "none", "--read-only", "--cap-drop", "ALL")
@@ -30,9 +30,9 @@ PLACE = "/opt/forge/lib"
 
 def obstacle(base: str) -> str:
     """Return why no images can be built here, or nothing; fetch the base image if it is absent."""
-    if not _works("version"):
+    if not works("docker", "version"):
         return "no Docker engine answers"
-    if _works("image", "inspect", base) or _works("pull", base):
+    if works("docker", "image", "inspect", base) or works("docker", "pull", base):
         return ""
     return (
         f"{base} is neither in the engine nor in a registry that it reaches; --base names another"
@@ -50,7 +50,8 @@ def made(wheel: Path, folder: Path, base: str, tools: Path | None) -> Iterator[t
         image = f"forge-{name}:{version}"
         images.build(images.CONTEXT, name, image, base)
         start(image, f"forge-{name}", version)
-        archive = folder / f"forge-{name}-{version}-{_architecture(image)}.tar.gz"
+        machine = images.inspected(image)["Architecture"]
+        archive = folder / f"forge-{name}-{version}-{machine}.tar.gz"
         save(image, archive)
         said = f"`docker load` makes `{image}` of it: {images.size(image) / 1e6:.0f} MB"
         if tools:
@@ -79,20 +80,6 @@ def save(image: str, archive: Path) -> None:
     if saving.returncode:
         archive.unlink()
         sys.exit(f"release: docker could not save {image}")
-
-
-def _architecture(image: str) -> str:
-    (found,) = json.loads(call("docker", "image", "inspect", image))
-    name: str = found["Architecture"]
-    return name
-
-
-def _works(*words: str) -> bool:
-    try:
-        done = subprocess.run(["docker", *words], capture_output=True, check=False)  # noqa: S603, S607 - as above
-    except OSError:
-        return False
-    return not done.returncode
 
 
 def of_environment(tools: Path, environment: Path, sbom: Path) -> None:

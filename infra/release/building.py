@@ -27,6 +27,14 @@ def build(output: Path) -> tuple[Path, Path]:
     return wheel, sdist
 
 
+def works(*words: str) -> bool:
+    """Tell whether a program is there and succeeds."""
+    try:
+        return not subprocess.run(words, capture_output=True, check=False).returncode  # noqa: S603 - our own arguments
+    except OSError:
+        return False
+
+
 def call(*words: str | Path, env: dict[str, str] | None = None) -> str:
     """Run a program and return what it printed, or end with that if it fails."""
     done = subprocess.run(  # noqa: S603 - our own arguments

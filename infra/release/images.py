@@ -13,8 +13,9 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from building import ROOT
+from building import ROOT, call
 from building import build as build_wheel
 
 DOCKER = ROOT / "infra" / "docker"
@@ -112,11 +113,16 @@ def build(context: Path, target: str, image: str, base: str) -> None:
         sys.exit(f"images: {image} could not be built:\n{done.stdout}{done.stderr}")
 
 
+def inspected(image: str) -> dict[str, Any]:
+    """Return what the engine says of an image."""
+    (found,) = json.loads(call("docker", "image", "inspect", image))
+    said: dict[str, Any] = found
+    return said
+
+
 def size(image: str) -> int:
     """Return an image's size in bytes, its base included."""
-    asked = ["docker", "image", "inspect", image]
-    (found,) = json.loads(subprocess.run(asked, capture_output=True, check=True).stdout)  # noqa: S603 - as above
-    nbytes: int = found["Size"]
+    nbytes: int = inspected(image)["Size"]
     return nbytes
 
 

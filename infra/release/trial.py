@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from building import say
+from building import say, works
 from forge_client.tunnel import free_port
 from uv import find_uv_bin
 
@@ -23,20 +23,13 @@ def pythons(versions: list[str]) -> Iterator[str]:
             program, why_not = version, "no Python"
         else:
             program, why_not = f"python{version}", ""
-            if not _runs(program):
+            # One that is found may be a shim for a version that is not chosen.
+            if not works(program, "-c", ""):
                 program, why_not = _downloaded(version)
-        if _runs(program):
+        if works(program, "-c", ""):
             yield program
         else:
             say(f"Python {version} is neither here nor downloaded ({why_not}): not tried")
-
-
-def _runs(program: str) -> bool:
-    # One that is found may be a shim for a version that is not chosen.
-    try:
-        return not subprocess.run([program, "-c", ""], capture_output=True, check=False).returncode  # noqa: S603 - a Python
-    except OSError:
-        return False
 
 
 def _downloaded(version: str) -> tuple[str, str]:
@@ -81,7 +74,7 @@ def attempt(python: str, wheel: Path, folder: Path, packages: Path | None) -> No
             check=False,
         )
         if done.returncode:
-            sys.exit(f"dist: {program} {' '.join(words)} failed:\n{done.stdout}{done.stderr}")
+            sys.exit(f"release: {program} {' '.join(words)} failed:\n{done.stdout}{done.stderr}")
         return done.stdout
 
     version = call("forge", "--version").strip()
@@ -94,7 +87,7 @@ def attempt(python: str, wheel: Path, folder: Path, packages: Path | None) -> No
     finally:
         call("forge", "down")
     if SAID not in said:
-        sys.exit(f"dist: the job printed something else: {said!r}")
+        sys.exit(f"release: the job printed something else: {said!r}")
     say(f"{version} with {call('python', '--version').strip()}: installed, ran a job")
 
 
@@ -121,4 +114,4 @@ def measure(wheel: Path) -> None:
         size = sum(sizes) / 1e6
         say(f"forge-queue{extra} takes {size:.0f} MB, without bytecode")
         if size > limit:
-            sys.exit(f"dist: forge-queue{extra} takes more than {limit} MB")
+            sys.exit(f"release: forge-queue{extra} takes more than {limit} MB")

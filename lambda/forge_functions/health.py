@@ -52,9 +52,13 @@ class Finding:
 class Wrong(ForgeError):
     """A check failed. The message is public."""
 
+    result = CheckResult.FAILING
+
 
 class Unsure(Wrong):
     """It may be so that nothing is wrong yet."""
+
+    result = CheckResult.UNKNOWN
 
 
 class Health:
@@ -128,10 +132,10 @@ def _finding(name: str, look: Future[None], until: float) -> Finding:
         look.result(timeout=max(0.0, until - monotonic()))
     except Exception as error:  # noqa: BLE001 - any error means that the check failed
         log.warning("server_unhealthy", check=name, error=str(error))
+        if isinstance(error, Wrong):
+            return Finding(name, error.result, error.message)
         # The details are for the operator, so only the log has them.
-        detail = error.message if isinstance(error, Wrong) else "it is not available now"
-        unsure = isinstance(error, Unsure)
-        return Finding(name, CheckResult.UNKNOWN if unsure else CheckResult.FAILING, detail)
+        return Finding(name, CheckResult.FAILING, "it is not available now")
     return Finding(name, CheckResult.OK)
 
 

@@ -87,12 +87,6 @@ class HttpFindings(Findings):
         return Runs(items=items, found=len(items), more=more)
 
 
-def _hint(verb: Verb) -> str:
-    """Return what helps with wrong fields: of jobs, they are the options of a command."""
-    others = ("/inputs", "/notification", "/notifier")
-    return "" if any(place in verb.path for place in others) else FIELDS_HINT
-
-
 class ServerVerbs:
     """Asks a server.
 
@@ -114,7 +108,8 @@ class ServerVerbs:
         with as_client_error():
             arguments = verb.bound(args, kwargs)
             given = self._given(verb, arguments)
-        with rejected_job(_hint(verb)) if verb.names_fields else nullcontext():
+        hint = FIELDS_HINT if verb.names_fields == "job" else ""
+        with rejected_job(hint) if verb.names_fields else nullcontext():
             answer = self._transport.ask(
                 verb.method,
                 _path(verb.path, given),

@@ -33,6 +33,7 @@ Packed: TypeAlias = Any
 """A `project.bundle.Bundle`, which stands above."""
 
 BUNDLES, REPORTS = "/api/v1/bundles", "/api/v1/reports"
+STATUSES = "/api/v1/queue/statuses"
 # In bytes; a larger one is not read into memory as a whole.
 LARGEST_BUNDLE = 8 << 20
 # Besides `NotPlain`: the answer is not what this version of Forge knows.
@@ -156,6 +157,11 @@ class PlainVerbs(LogPlaces):
         known = id_of(handle)
         job_id: int = self._do("job_id", handle) if known is None else known
         return job_id
+
+    def statuses(self, job_ids: Sequence[int]) -> dict[int, PlainRow]:
+        # What a job in a list has besides, these do without.
+        items = self._wire.json("POST", STATUSES, body={"job_ids": [*job_ids]})["items"]
+        return {row.job_id: row for row in made(items, {"kind": "ListedJob"})}
 
     def artifacts(self, job_id: int) -> list[PlainRow]:
         rows: list[PlainRow] = self._do("artifacts", job_id)

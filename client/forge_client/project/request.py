@@ -376,8 +376,7 @@ def refused(first: Mapping[str, Any]) -> ClientError:
     field = ".".join(str(part) for part in first["loc"]).removeprefix("resources.")
     if first["type"] == "extra_forbidden":
         return _unknown(field)
-    fault = ": ".join(filter(None, [field, plainly(first["msg"])]))
-    return ClientError(in_own_words(fault), hint=FIELDS_HINT, code="spec_invalid")
+    return ClientError(in_own_words(_fault(field, first)), hint=FIELDS_HINT, code="spec_invalid")
 
 
 def check_fields(names: Iterable[str]) -> None:
@@ -396,21 +395,26 @@ def invalid(error: ValidationError, known: Iterable[str] = ()) -> ClientError:
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        there = sorted(known)
-        near = get_close_matches(field, there, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(there)}"
+        hint = _meant(field, known)
         return ClientError(f"there is no {field!r}", hint=hint, code="option_invalid")
-    fault = ": ".join(filter(None, [field, plainly(first["msg"])]))
-    return ClientError(fault, hint="correct the value", code="option_invalid")
+    return ClientError(_fault(field, first), hint="correct the value", code="option_invalid")
 
 
 def _unknown(field: str) -> ClientError:
-    near = get_close_matches(field, KNOWN, n=1)
-    return ClientError(
-        f"a job has no field {field!r}",
-        hint=f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(KNOWN))}",
-        code="spec_invalid",
-    )
+    fault = f"a job has no field {field!r}"
+    return ClientError(fault, hint=_meant(field, KNOWN), code="spec_invalid")
+
+
+def _meant(field: str, known: Iterable[str]) -> str:
+    """Return which of the known fields may be meant, or all; nothing if none are known."""
+    there = sorted(known)
+    if near := get_close_matches(field, there, n=1):
+        return f"did you mean {near[0]!r}?"
+    return f"known are {', '.join(there)}" if there else ""
+
+
+def _fault(field: str, first: Mapping[str, Any]) -> str:
+    return ": ".join(filter(None, [field, plainly(first["msg"])]))
 
 
 def in_own_words(text: str) -> str:

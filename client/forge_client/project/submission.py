@@ -266,7 +266,7 @@ def with_packages(
 def _check_dockerfile(request: Request, listing: Listing, below: Mapping[str, Any]) -> None:
     named = any(getattr(request, way) for way in IMAGE_WAYS)
     path = request.dockerfile if named else below.get("dockerfile")
-    if path and path not in {entry.name for entry in listing.files}:
+    if path and not any(entry.name == path for entry in listing.files):
         raise ClientError(
             f"the Dockerfile {path!r} is not among the project's files",
             hint="check the path, or upload it with --include if .gitignore leaves it out",

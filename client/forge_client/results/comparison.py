@@ -117,7 +117,7 @@ def usual_metric(sweeps: Mapping[str, Sequence[SweepPoint]]) -> str:
     written = _numbers([point for points in sweeps.values() for point in points])
     names = [name.removeprefix(RESULT).removeprefix(METRICS) for name in written]
     losses = [name for name in names if LOSS.search(name)]
-    return next(iter(sorted(losses, key=lambda name: not HELD_OUT.search(name))), SPENT[0])
+    return min(losses, key=lambda name: not HELD_OUT.search(name), default=SPENT[0])
 
 
 def _check(points: Sequence[SweepPoint], metric: str, by: Sequence[str]) -> None:

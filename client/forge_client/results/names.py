@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -35,17 +35,17 @@ def whole_name(backend: Backend, name: str, owner: str | None) -> str:
     return the_one(name, (item.name for item in groups.items), "forge sweep list")
 
 
-def unused(name: str, known: Iterable[str]) -> str:
+def unused(name: str, known: Collection[str]) -> str:
     """Return a remark on the name of a queue that no job had yet, else "": it may be mistyped."""
     return "" if name in known else f"no job has used {name} yet" + _meant(name, known)
 
 
-def newcomer(owner: str, known: Iterable[str]) -> str:
+def newcomer(owner: str, known: Collection[str]) -> str:
     """Return a remark on an owner who is not known yet, else ""."""
     return "" if owner in known else f"{owner} has not submitted a job yet" + _meant(owner, known)
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
+def _meant(name: str, known: Collection[str]) -> str:
     near = get_close_matches(name, known, n=1)
     return f": did you mean {near[0]}?" if near else ""
 

@@ -21,7 +21,6 @@ from forge_schema.model.admin import (
 )
 from forge_schema.model.job import Event
 from forge_schema.model.overview import Overview
-from forge_schema.model.quantities import names_text
 from forge_schema.model.states import Role
 from forge_schema.model.worker import WorkerInfo
 from pydantic import BaseModel, ValidationError
@@ -30,7 +29,7 @@ from forge_client.backend import Backend, Check
 from forge_client.errors import ClientError
 from forge_client.project.request import invalid, several
 from forge_client.results.names import find_worker, newcomer, require_present, require_queue, unused
-from forge_client.sdk.arguments import checked_verbs, duration, lifetime
+from forge_client.sdk.arguments import checked_verbs, duration, lifetime, require_choice
 from forge_client.sdk.rows import Rows
 from forge_client.sdk.sending import warn
 
@@ -355,20 +354,6 @@ class Administration:
 
     def _worker(self, worker: str | int) -> int:
         return find_worker(self.backend, str(worker)).id
-
-
-def require_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Check that a value is one of several.
-
-    Raises:
-        ClientError: it is none of them.
-    """
-    if value not in choices:
-        raise ClientError(
-            f"{name}: {value!r} is not known",
-            hint=f"write {names_text([*choices], len(choices), last='or')}",
-            code="option_invalid",
-        )
 
 
 def _made(kind: type[M], fields: Mapping[str, Any]) -> M:

@@ -136,5 +136,16 @@ def _seconds(given: object) -> float | None:
         return None
 
 
+def require_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Check that a value is one of several.
+
+    Raises:
+        ClientError: it is none of them.
+    """
+    if value not in choices:
+        meant = f"write {names_text([*choices], len(choices), last='or')}"
+        raise _wrong(f"{name}: {value!r} is not known", meant)
+
+
 def _wrong(message: str, hint: str) -> ClientError:
     return ClientError(message, hint=hint, code="option_invalid")

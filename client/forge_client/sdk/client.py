@@ -19,8 +19,8 @@ from forge_client.project.request import several, words
 from forge_client.project.submission import PYTEST, called
 from forge_client.project.tasks import packing
 from forge_client.results.names import whole_name
-from forge_client.sdk.administration import Administration, require_choice
-from forge_client.sdk.arguments import checked_verbs
+from forge_client.sdk.administration import Administration
+from forge_client.sdk.arguments import checked_verbs, require_choice
 from forge_client.sdk.job import Job
 from forge_client.sdk.plans import Plans
 from forge_client.sdk.rows import FoundRows, Rows

@@ -144,8 +144,8 @@ class Job:
 
     def _plain(self, document: dict[str, Any] | None) -> dict[str, Any] | None:
         """Refuse what a function returned and is no JSON: only its own job can load it."""
-        is_pickle = document is not None and document.keys() <= {PICKLED, STORED}
-        if document and is_pickle and RUN in (self.status().spec.get("command") or ()):
+        maybe = document and document.keys() <= {PICKLED, STORED}
+        if maybe and RUN in (self.status().spec.get("command") or ()):
             raise pickled(self.id)
         return document
 

@@ -8,7 +8,7 @@ from math import isfinite
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import DAY, HOUR, MINUTE, duration_parts, size_text
-from forge_schema.model.states import in_words, reason_in_words
+from forge_schema.model.states import PROGRESS, in_words, reason_in_words
 from forge_schema.model.worker import speed_text
 from markupsafe import Markup
 
@@ -26,6 +26,8 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?")
 # From so many times as much on, a factor is easier to read than a percentage.
 TIMES, MOST_WRITTEN = 10, 1e6
 WHOLE_PERCENT = 1000
+# Metrics that only count.
+COUNTERS = PROGRESS | {"epoch"}
 DURATIONS = {"d": "{n} d", "h": "{n} h", "min": "{n} min", "s": "{n} s"}
 
 

@@ -15,7 +15,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from forge_functions.dashboard import assets, words
-from forge_functions.dashboard.formats import FILTERS
+from forge_functions.dashboard.formats import COUNTERS, FILTERS
 from forge_functions.dashboard.session import Visitor
 from forge_functions.errors import Refused
 
@@ -159,6 +159,7 @@ def environment() -> Environment:
         live=_live,
         query=_query,
         marks=MARKS,
+        counters=sorted(COUNTERS),
     )
     # A part is rendered without its template's imports.
     made.globals["ui"] = made.get_template("ui.html").module

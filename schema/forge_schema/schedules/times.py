@@ -127,8 +127,15 @@ def _zone(name: str) -> ZoneInfo:
 def _triggers(fields: list[str]) -> list[CronTrigger]:
     if len(fields) != FIELDS:
         raise ValueError(f"it needs {counted(FIELDS, 'field')}, not {len(fields)}")
-    for what, field in zip(BOUNDS, fields, strict=False):
-        _check(what, field)
+    try:
+        return _by_either(fields)
+    except ValueError:
+        for what, field in zip(BOUNDS, fields, strict=False):
+            _check(what, field)
+        raise
+
+
+def _by_either(fields: list[str]) -> list[CronTrigger]:
     *others, month_day, month, week_day = fields
     week_days = _week_days(week_day)
     # As in crontab(5): if both days are given, either will do. APScheduler requires both.

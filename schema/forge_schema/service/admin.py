@@ -224,11 +224,7 @@ class Admin(Verbs):
     @verb("GET", WORKERS, ADMIN, tag="admin")
     def workers(self) -> list[WorkerInfo]:
         """Return all workers, by name."""
-        from forge_schema.access.secret_names import with_secrets
-        from forge_schema.model.worker import WorkerInfo
-
-        rows = with_secrets(self._database, self._registry.workers(), **self.caller.view)
-        return [WorkerInfo.model_validate(row) for row in rows]
+        return self._told_workers(self._registry.workers())
 
     @verb(
         "POST", WORKERS, ADMIN, again=False, answer=SecretOfWorker, errors=(409,), status=201,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +14,7 @@ from forge_schema.model.states import Role
 
 if TYPE_CHECKING:
     from forge_schema.database.pool import Database, Row
+    from forge_schema.model.worker import WorkerInfo
     from forge_schema.read.jobs import Jobs
     from forge_schema.service.verb import Remote
 
@@ -164,6 +165,14 @@ class Verbs:
     @property
     def _database(self) -> Database:
         return self._open_database()
+
+    def _told_workers(self, workers: Sequence[Row]) -> list[WorkerInfo]:
+        """Return workers, of whose secrets the caller is told those names that it may know."""
+        from forge_schema.access.secret_names import with_secrets
+        from forge_schema.model.worker import WorkerInfo
+
+        rows = with_secrets(self._database, workers, **self.caller.view)
+        return [WorkerInfo.model_validate(row) for row in rows]
 
     @property
     def _jobs(self) -> Jobs:

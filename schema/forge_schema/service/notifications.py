@@ -60,7 +60,7 @@ class Notifying(Verbs):
         """Return the notifications of an owner, or all that the caller may see, by name."""
         return self._seen(owner).listed()
 
-    @verb("PUT", NAMED, SUBMITTER, errors=(404,), tag="notifications", names_fields=True)
+    @verb("PUT", NAMED, SUBMITTER, errors=(404,), tag="notifications", names_fields="other")
     def keep(
         self,
         name: NotificationName,
@@ -157,7 +157,7 @@ class Notifying(Verbs):
 
         return rules.notifier(self._database)
 
-    @verb("PATCH", NOTIFIER, ADMIN, tag="admin", names_fields=True)
+    @verb("PATCH", NOTIFIER, ADMIN, tag="admin", names_fields="other")
     def set_notifier(self, changes: Annotated[Fields, _whole(NotifierChanges)]) -> Notifier:
         """Set the mail server, its sender, and the networks that webhooks may reach."""
         from forge_schema.notifications import rules

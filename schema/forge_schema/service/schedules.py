@@ -57,7 +57,7 @@ class Scheduling(Submitting):
         """Return a schedule: its next three times, its last job and its last error."""
         return self._schedules(owner, reading=True).get(name)
 
-    @verb("POST", "/queue/check-schedule", SUBMITTER, tag="schedules", names_fields=True)
+    @verb("POST", "/queue/check-schedule", SUBMITTER, tag="schedules", names_fields="job")
     def check_schedule(self, name: ScheduleName, cron: Cron, *, timezone: Timezone = "UTC") -> None:
         """Refuse a name and times that no schedule can have. Nothing is stored."""
         from forge_schema.schedules import first_time
@@ -65,7 +65,7 @@ class Scheduling(Submitting):
         checked(Naming, {"name": name, "cron": cron, "timezone": timezone}, ())
         first_time(self._database, cron, timezone)
 
-    @verb("PUT", SCHEDULE, SUBMITTER, errors=(404,), tag="schedules", names_fields=True)
+    @verb("PUT", SCHEDULE, SUBMITTER, errors=(404,), tag="schedules", names_fields="job")
     def keep_schedule(
         self,
         name: ScheduleName,

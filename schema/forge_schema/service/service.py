@@ -212,7 +212,7 @@ class Service(LogPlaces, ActsOnJobs, Scheduling):
         rows = self._jobs.statuses(wanted, scope=self.caller.scope)
         return {row["job_id"]: JobStatus.model_validate(row) for row in rows}
 
-    @verb("PATCH", JOB, SUBMITTER, errors=(404, 409), names_fields=True)
+    @verb("PATCH", JOB, SUBMITTER, errors=(404, 409), names_fields="job")
     def change(self, job_id: JobId, fields: Changes) -> JobDetail:
         """Change a job that waits: its priority, queue, time limit, resources and retries.
 
@@ -353,24 +353,17 @@ class Service(LogPlaces, ActsOnJobs, Scheduling):
     @verb("GET", "/workers", tag="fleet")
     def workers(self) -> list[WorkerInfo]:
         """Return all workers, by name."""
-        from forge_schema.access.secret_names import with_secrets
-        from forge_schema.model.worker import WorkerInfo
-
-        rows = with_secrets(self._database, self._registry.workers(), **self.caller.view)
-        return [WorkerInfo.model_validate(row) for row in rows]
+        return self._told_workers(self._registry.workers())
 
     @verb("GET", "/workers/{worker_id:worker}", errors=(404,), tag="fleet")
     def worker_of(self, handle: Annotated[Word, Sent("worker_id")]) -> WorkerInfo:
         """Return one worker, by its id or its name."""
-        from forge_schema.access.secret_names import with_secrets
-        from forge_schema.model.worker import WorkerInfo
-
         if handle.isascii() and handle.isdecimal() and int(handle) <= LARGEST:
             row = self._registry.worker(int(handle))
         else:
             row = self._registry.worker_called(handle)
-        (seen,) = with_secrets(self._database, [row], **self.caller.view)
-        return WorkerInfo.model_validate(seen)
+        (seen,) = self._told_workers([row])
+        return seen
 
     @verb("POST", "/admin/workers/{worker_id}/drain", ADMIN, errors=(404,), tag="admin", bare=True)
     def drain(self, worker_id: IdInQuery, *, undo: Flag = False) -> None:

@@ -85,7 +85,7 @@ class Submitting(Verbs):
         self._open_store = store
         self._lane_ids = {} if lane_ids is None else lane_ids
 
-    @verb("POST", "/queue/check", SUBMITTER, errors=(404,), names_fields=True)
+    @verb("POST", "/queue/check", SUBMITTER, errors=(404,), names_fields="job")
     def check(self, specs: NewJobs) -> None:
         """Refuse what submitting would refuse, and store nothing. Uploads may come later."""
         from forge_schema.queue.inputs import Sources, check_inputs, check_needs
@@ -98,7 +98,7 @@ class Submitting(Verbs):
         check_inputs(self._database, jobs)
 
     @verb(
-        "POST", "/queue/submit", SUBMITTER, answer=Submitted, errors=(404, 409), names_fields=True
+        "POST", "/queue/submit", SUBMITTER, answer=Submitted, errors=(404, 409), names_fields="job"
     )
     def submit(self, specs: NewJobs) -> list[int]:
         """Submit jobs, all of them or none, and return their ids in order.
@@ -139,7 +139,7 @@ class Submitting(Verbs):
         """Return a template."""
         return Template.model_validate(self._templates(owner, reading=True).get(name))
 
-    @verb("PUT", TEMPLATE, SUBMITTER, errors=(404,), tag="templates", names_fields=True)
+    @verb("PUT", TEMPLATE, SUBMITTER, errors=(404,), tag="templates", names_fields="job")
     def keep_template(
         self, name: Word, spec: Annotated[Fields, Sent(kind=JobConfig)], *, owner: Owner = None
     ) -> None:
@@ -160,7 +160,7 @@ class Submitting(Verbs):
         inputs = self._inputs(owner, reading=True)
         return [RegisteredInput.model_validate(row) for row in inputs.listed()]
 
-    @verb("PUT", INPUT, SUBMITTER, tag="inputs", names_fields=True)
+    @verb("PUT", INPUT, SUBMITTER, tag="inputs", names_fields="other")
     def keep_input(
         self,
         name: InputName,

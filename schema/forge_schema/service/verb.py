@@ -20,6 +20,7 @@ from forge_schema.model.states import Role
 
 F = TypeVar("F", bound=Callable[..., Any])
 Where = Literal["path", "query", "body", "whole", "server"]
+NamedFields = Literal["", "job", "other"]
 API = "/api/v1"
 VIEWER, SUBMITTER, ADMIN = Role.VIEWER, Role.SUBMITTER, Role.ADMIN
 # Where a name in an annotation is looked for that its module imports only for type checkers.
@@ -106,7 +107,7 @@ class Verb:
     status: int
     pages: Pages | None
     tag: str
-    names_fields: bool
+    names_fields: NamedFields
     signed: bool
     bare: bool
     title: str
@@ -182,7 +183,7 @@ def verb(
     status: int = 200,
     pages: Pages | None = None,
     tag: str = "jobs",
-    names_fields: bool = False,
+    names_fields: NamedFields = "",
     signed: bool = False,
     bare: bool = False,
     title: str = "",
@@ -200,7 +201,7 @@ def verb(
         status: of success.
         pages: the pages of a list.
         tag: the group of paths in the API's description.
-        names_fields: whether a refusal names fields that people wrote, such as those of a job.
+        names_fields: of what a refusal names the fields that people wrote.
         signed: whether a server adds a temporary URL to each of the stored objects in the answer.
         bare: whether a request may come without the body, of which nothing is required.
         title: what the body is called in the API's description, if not as the method.

@@ -32,13 +32,14 @@ TRY_NS, LEAST_TRIES, PAUSE_S = 2_000_000_000, 3, 0.01
 FLOCK = struct.Struct("hhqqi4x")
 NOTHING: tuple[None, bytes] = (None, b"")
 
+LMDB_MAGIC, LMDB_VERSION, LMDB_LENGTH = 0xBEEFC0DE, 1, 152
+# After the head of a page: magic, version, address, size of the map, size of a page …
+LMDB_META = struct.Struct("<16xIIQQI92xQQ")
+LMDB_PAGES = range(256, 65536 + 1)
+LMDB_LOOKS = 3
+
 Moment = dict[str, tuple[Status, int, Path]]
 """The status and size of each file at one moment, and its copy."""
-MAGIC, VERSION, LENGTH = 0xBEEFC0DE, 1, 152
-# After the head of a page: magic, version, address, size of the map, size of a page …
-META = struct.Struct("<16xIIQQI92xQQ")
-PAGE_SIZES = range(256, 65536 + 1)
-LOOKS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +230,12 @@ def _locked(file: BinaryIO, start: int, length: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LmdbState:
-    """The newest state: its number, its last page, and the two pages at the beginning."""
+    """The newest state: its number, its last page, and the two pages at the beginning.
+
+    These describe the two newest states. A change is written to pages that neither of them uses,
+    and pages that a change has freed are used again by the third one after it at the earliest. So
+    the newest state stays whole until two more were committed, and a third one begins.
+    """
 
     number: int
     pages: int
@@ -243,7 +249,7 @@ class LmdbState:
 
 def newest_lmdb(file: BinaryIO) -> LmdbState | None:
     """Return the newest state of a database; None if the file is none."""
-    for _ in range(LOOKS):
+    for _ in range(LMDB_LOOKS):
         if (state := _lmdb_state(file)) is None or state == _lmdb_state(file):
             return state
     return None
@@ -265,15 +271,15 @@ def copied_lmdb(file: BinaryIO, into: Path, go_on: Callable[[], None]) -> int | 
 
 
 def _lmdb_state(file: BinaryIO) -> LmdbState | None:
-    head = os.pread(file.fileno(), LENGTH, 0)
-    if len(head) < LENGTH:
+    head = os.pread(file.fileno(), LMDB_LENGTH, 0)
+    if len(head) < LMDB_LENGTH:
         return None
-    size = META.unpack(head)[4]
-    if size not in PAGE_SIZES:
+    size = LMDB_META.unpack(head)[4]
+    if size not in LMDB_PAGES:
         return None
     beginning = os.pread(file.fileno(), 2 * size, 0)
-    metas = [META.unpack_from(beginning.ljust(2 * size, b"\0"), place) for place in (0, size)]
-    if any((magic, version) != (MAGIC, VERSION) for magic, version, *_ in metas):
+    metas = [LMDB_META.unpack_from(beginning.ljust(2 * size, b"\0"), place) for place in (0, size)]
+    if any((magic, version) != (LMDB_MAGIC, LMDB_VERSION) for magic, version, *_ in metas):
         return None
     last, number = max((meta[5:] for meta in metas), key=lambda meta: meta[1])
     return LmdbState(number, last + 1, size, beginning)

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from forge_worker.files.copies import Copy
-from forge_worker.files.database_moments import newest_lmdb
+from forge_worker.files.database_moments import SQLITE, newest_lmdb
 from forge_worker.files.formats import arrays, compressed, documents
 from forge_worker.files.formats.folders import SAFETENSORS, ZIP, is_half
 from forge_worker.files.formats.records import BrokenFile, records
 from forge_worker.files.safe_files import Status, entered
 
 HEAD_BYTES = 4096
-SQLITE, SQLITE_HEAD = b"SQLite format 3\0", 100
+SQLITE_HEAD = 100
 # Formats that end as they begin, or nearly so: their first bytes and their last.
 ENDS = {
     b"PAR1": b"PAR1",

@@ -1,4 +1,7 @@
-"""A job's result, a JSON object, and the results of its tests from untrusted reports of JUnit."""
+"""A job's result, a JSON object, and the results of its tests from untrusted reports of JUnit.
+
+Both are read after the job has ended, also if it failed.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -26,8 +29,6 @@ BATCH_BYTES = 1 << 19
 BATCH_ROWS = 1000
 QUOTED = 60
 DOCUMENT: TypeAdapter[dict[str, Any]] = TypeAdapter(Document)
-
-log = structlog.get_logger(__name__)
 REPORT_BYTES = 64 << 20
 MOST_TESTS = 100_000
 BLOCK = 1 << 16
@@ -36,6 +37,8 @@ MESSAGE_LENGTH = 10_000
 # The elements of a test case that set its verdict; the worst of several counts.
 VERDICTS = {"skipped": Verdict.SKIPPED, "failure": Verdict.FAILED, "error": Verdict.ERROR}
 ORDER = (Verdict.PASSED, Verdict.SKIPPED, Verdict.FAILED, Verdict.ERROR)
+
+log = structlog.get_logger(__name__)
 
 
 class ResultFiles:
@@ -173,7 +176,7 @@ class ReportUnsound(Exception):
     """The report is invalid; the text says why, for the job's log."""
 
 
-class _Reader:
+class _ReportReader:
     """Handles expat's events, and collects complete tests."""
 
     def __init__(self) -> None:
@@ -238,7 +241,7 @@ def read_report(file: BinaryIO) -> tuple[list[Tested], str]:
 
     Complete tests before the error are kept: a job that was stopped leaves half a report.
     """
-    reader = _Reader()
+    reader = _ReportReader()
     parser = expat.ParserCreate()
     parser.buffer_text = True
     parser.StartDoctypeDeclHandler = _refuse_doctype
@@ -266,6 +269,7 @@ def _blocks(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
 
 
 def _refuse_doctype(*_: object) -> None:
+    # So there are no entities to expand, and nothing external to fetch.
     raise ReportUnsound("it has a document type, which reports may not have")
 
 

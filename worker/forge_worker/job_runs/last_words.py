@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path, PurePosixPath
 from signal import Signals
 from typing import Any
@@ -170,11 +170,10 @@ def _tested(lines: list[str]) -> str:
 
     Not how long they took, which no two runs have in common.
     """
-    counts = COUNTS.fullmatch(lines[-1]) if lines else None
+    if not lines or not (counts := COUNTS.fullmatch(lines[-1])):
+        return ""
     failed = (match[1] for line in lines if (match := NOT_PASSED.fullmatch(line)))
-    return (
-        ": ".join([counts[1], *([first] if (first := next(failed, "")) else [])]) if counts else ""
-    )
+    return ": ".join([counts[1], *islice(failed, 1)])
 
 
 def _childs(lines: list[str]) -> str:

@@ -10,6 +10,7 @@ from forge_schema.model.job import JobDetail, JobStatus
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 from forge_schema.model.results import Run, columns_of, measured
 from forge_schema.model.spec import KEYS
+from forge_schema.model.stored import Artifact
 from pydantic import BeforeValidator
 
 from forge_client.cli.assistant.log_page import page, plain
@@ -236,8 +237,8 @@ def answer(lines: list[str], follow: str) -> str:
 
 
 def _shown(job: Job) -> str:
-    status = job.status()
-    return answer(list(_described(job, status)), _next(job, status))
+    status, metrics, files = job.status(), job.last_metrics(), job.artifacts()
+    return answer([*_described(job, status, metrics, files)], _next(status, metrics, files))
 
 
 def _job_line(job: JobStatus) -> str:
@@ -247,7 +248,9 @@ def _job_line(job: JobStatus) -> str:
     return " ".join(word for word in words if word)
 
 
-def _described(job: Job, status: JobDetail) -> Iterator[str]:
+def _described(
+    job: Job, status: JobDetail, metrics: Mapping[str, Any], files: Sequence[Artifact]
+) -> Iterator[str]:
     yield _job_line(status)
     yield f"owner {status.owner}, queue {status.queue}, priority {status.priority}"
     if command := status.spec.get("command"):
@@ -257,11 +260,11 @@ def _described(job: Job, status: JobDetail) -> Iterator[str]:
         ended = f"{attempt.reason}{code}, {duration_text(attempt.held_s)}"
         detail = _short(first_line(attempt.detail) or "")
         yield f"attempt {attempt.attempt} on {attempt.worker}: {ended}, {detail}".rstrip(", ")
-    if metrics := job.last_metrics():
+    if metrics:
         yield f"metrics: {_flat(metrics)}"
     if result := job.found():
         yield f"result: {_short(json.dumps(result))}"
-    if files := job.artifacts():
+    if files:
         names = [file.path for file in files]
         more = ", …" if len(names) > MOST_NAMES else ""
         yield f"{counted(len(files), 'artifact')}: {', '.join(names[:MOST_NAMES])}{more}"
@@ -269,19 +272,20 @@ def _described(job: Job, status: JobDetail) -> Iterator[str]:
         yield f"its last lines:\n{_short(plain(text), 2_000)}"
 
 
-def _next(job: Job, status: JobDetail) -> str:
+def _next(status: JobDetail, metrics: Mapping[str, Any], files: Sequence[Artifact]) -> str:
+    job = status.job_id
     match status.state:
         case "queued" | "held":
-            return f"explain({job.id}) says what would start it; wait({job.id})"
+            return f"explain({job}) says what would start it; wait({job})"
         case "running":
-            return f"logs({job.id}); metrics({job.id}); wait({job.id})"
+            return f"logs({job}); metrics({job}); wait({job})"
         case "failed":
-            return f"logs({job.id}) has more; mend the cause and submit again"
+            return f"logs({job}) has more; mend the cause and submit again"
         case "cancelled":
-            return f"logs({job.id}) has what it printed before"
-    files = f"fetch_artifacts({job.id}, folder)" if job.artifacts() else f"no files: {NO_FILES}"
-    curves = f"metrics({job.id})" if job.last_metrics() else NO_METRICS
-    return f"{files}; {curves}; logs({job.id})"
+            return f"logs({job}) has what it printed before"
+    fetching = f"fetch_artifacts({job}, folder)" if files else f"no files: {NO_FILES}"
+    curves = f"metrics({job})" if metrics else NO_METRICS
+    return f"{fetching}; {curves}; logs({job})"
 
 
 def _points(steps: list[float | None], values: list[float | None]) -> str:

@@ -164,8 +164,9 @@ def _selected(backend: Backend, words: Sequence[str] | None, act: str) -> list[J
     named = _named(words, act)
     if not is_query(named):
         ids = [backend.job_id(handle) for handle in named]
-        require_all(backend, ids)
-        return [*backend.statuses(list(dict.fromkeys(ids))).values()]
+        jobs = backend.statuses(list(dict.fromkeys(ids)))
+        require_all(ids, jobs)
+        return [*jobs.values()]
     states = ENDED if act in {"archive", "delete"} else [*StateWord]
     matching = selected(backend, named, states)
     if not matching:

@@ -4,13 +4,14 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 from forge_schema.model.quantities import duration_text, size_text
 from forge_schema.model.reading import files_and_links
 from forge_schema.model.results import Curve, LastMetric, MetricLine
 
+from forge_client.backend import Backend
 from forge_client.cli.options.names import JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
@@ -21,8 +22,6 @@ from forge_client.cli.show.plot import curve as plot_curve
 from forge_client.downloads import download_all
 from forge_client.findings import all_metrics
 from forge_client.results.names import chosen_files, require_metrics, require_rank
-
-Named = TypeVar("Named", Curve, LastMetric)
 
 ARTIFACTS: list[Column] = [
     ("PATH", lambda a: in_a_line(a.path if a.target is None else f"{a.path} -> {a.target}")),
@@ -129,9 +128,7 @@ def metrics(
         if rank:
             require_rank(backend.job(job), rank)
         if plot:
-            series = backend.findings.series(job, attempt=attempt, rank=rank)
-            drawn = (c for c in series.items if c.source == "metric" and c.key != "step")
-            _plot(job, [*_named(job, drawn, only)])
+            _plot(job, _curves(backend, job, only, attempt, rank))
             return
         if every:
             read = all_metrics(backend.findings, job, rank=rank, attempt=attempt)
@@ -145,7 +142,9 @@ def metrics(
         output.show(lines, LINES if every else LAST, form)
 
 
-def _named(job: int, metrics: Iterable[Named], only: Sequence[str] | None) -> Iterator[Named]:
+def _named(
+    job: int, metrics: Iterable[LastMetric], only: Sequence[str] | None
+) -> Iterator[LastMetric]:
     """Yield the metrics of these names, all without any; refuse unknown ones after the last."""
     known: list[str] = []
     for metric in metrics:
@@ -153,6 +152,23 @@ def _named(job: int, metrics: Iterable[Named], only: Sequence[str] | None) -> It
         if not only or metric.key in only:
             yield metric
     require_metrics(job, only or (), known)
+
+
+def _curves(
+    backend: Backend, job: int, only: Sequence[str] | None, attempt: int | None, rank: int
+) -> list[Curve]:
+    """Return the curves of these metrics, or of the first ones; refuse unknown names."""
+
+    def drawn(keys: Sequence[str] | None) -> list[Curve]:
+        series = backend.findings.series(job, keys=keys, attempt=attempt, rank=rank)
+        return [one for one in series.items if one.source == "metric" and one.key != "step"]
+
+    curves = drawn(only)
+    known = {one.key for one in curves}
+    if only and not known.issuperset(only):
+        # Only to say which there are.
+        require_metrics(job, only, sorted(known | {one.key for one in drawn(None)}))
+    return curves
 
 
 def _with_values(

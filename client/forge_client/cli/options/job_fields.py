@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from forge_schema.model.quantities import size
-from forge_schema.model.spec import CODE, KEYS, PANELS, Option, option_of, without_signs
+from forge_schema.model.spec import CODE, KEYS, PANELS, NeedsShell, Option, option_of, without_signs
 
 from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
@@ -56,9 +56,9 @@ def command_line(words: Sequence[str] | None, folder: Path | None) -> Sequence[s
     if words is None or len(words) > 1 or len(words[0].split()) < 2:  # noqa: PLR2004 - two words
         try:
             return words and without_signs(words)
-        except ValueError as error:
-            fault, _, instead = str(error).partition("; ")
-            raise ClientError(f"command: {fault}", hint=instead, code="option_invalid") from error
+        except NeedsShell as error:
+            fault = f"command: {error.fault}"
+            raise ClientError(fault, hint=error.instead, code="option_invalid") from error
     return words if ((folder or Path()) / words[0]).is_file() else words[0]
 
 

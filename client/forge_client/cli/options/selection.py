@@ -98,7 +98,8 @@ def wider(
     query = parse(" ".join(words))
     if state := next((word for word in query.words if word in set(StateWord)), None):
         return f"; for the state, write state:{state}"
-    if term := next((word for word in query.words if word.partition("=")[0] in KEYS), None):
+    terms = (word for word in query.words if "=" in word)
+    if term := next((word for word in terms if word.partition("=")[0] in KEYS), None):
         return f"; write {term.replace('=', ':', 1)}"
     if near := _near(backend, query):
         return near
@@ -145,15 +146,14 @@ def meant(
     doubtful = {
         job: each for each, job in zip(handles, ids, strict=True) if not EXACT.fullmatch(each)
     }
-    require_all(backend, ids)
-    jobs = backend.statuses(list(doubtful)) if doubtful else {}
-    guessed = [
-        job
-        for job in jobs.values()
-        if job.state in states and job.name != doubtful[job.job_id].strip()
-    ]
-    if guessed:
-        confirm(guessed, act, yes=yes)
+    # The act itself tells of a single one that is not there.
+    if doubtful or len(ids) > 1:
+        jobs = backend.statuses(list(dict.fromkeys(ids)))
+        require_all(ids, jobs)
+        meant_by = ((jobs[job], handle.strip()) for job, handle in doubtful.items())
+        guessed = [job for job, name in meant_by if job.state in states and job.name != name]
+        if guessed:
+            confirm(guessed, act, yes=yes)
     return ids
 
 

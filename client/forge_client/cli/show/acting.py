@@ -11,7 +11,7 @@ from forge_client.errors import ClientError, ExitCode
 from forge_client.results.endings import it_is
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from forge_client.backend import Backend
 
@@ -21,15 +21,12 @@ ANSWERS = {
 }
 
 
-def require_all(backend: Backend, ids: Sequence[int]) -> None:
-    """Check that all of several jobs are there, before anything is done to one of them.
+def require_all(ids: Sequence[int], there: Collection[int]) -> None:
+    """Check that all jobs are there, before anything is done to one of them.
 
     Raises:
         ClientError: some are not.
     """
-    if len(ids) < 2:  # noqa: PLR2004 - the act itself tells of a single one
-        return
-    there = backend.statuses(list(ids))
     absent = [str(job) for job in dict.fromkeys(ids) if job not in there]
     if absent:
         raise ClientError(

@@ -90,7 +90,7 @@ def confirm(
         which=which,
         chosen=chosen,
         counts=[(word.value, counts[word]) for word in StateWord if counts[word]],
-        names=_titles,
+        heading=lambda: _titles()[which.act],
         fitting=sum(fits(which.act, job) for job in chosen.jobs),
         most=MOST,
         shown=SHOWN,

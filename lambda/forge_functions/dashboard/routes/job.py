@@ -20,10 +20,10 @@ from forge_schema.read.audit import names_of
 from forge_schema.read.jobs import EVENTS_SHOWN, RUNS_SHOWN, Jobs, JobStory
 
 from forge_functions.dashboard.explained import in_words
-from forge_functions.dashboard.formats import untold
+from forge_functions.dashboard.formats import COUNTERS, untold
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.routes.events import Told, told
-from forge_functions.dashboard.routes.jobs import COUNTERS, address, telling
+from forge_functions.dashboard.routes.jobs import address, telling
 from forge_functions.dashboard.session import (
     PageJob,
     RulesByPage,
@@ -83,13 +83,13 @@ class JobPageData:
         return self.story.ran_s(run for run in self.runs if run["attempt"] == self.job.attempt)
 
     @cached_property
-    def details(self) -> dict[tuple[int, int], str]:
-        """What attempts and ranks say of their ends, each text once; the job says one itself."""
-        known, new = {untold(self.job.detail or ""), ""}, dict[tuple[int, int], str]()
+    def details(self) -> set[tuple[int, int]]:
+        """The attempts and ranks whose end says what neither the job nor one before them says."""
+        known, new = {untold(self.job.detail or ""), ""}, set[tuple[int, int]]()
         for run in self.runs:
             text = untold(run["detail"] or "")
             if run["reason"] != "succeeded" and text not in known:
-                new[run["attempt"], run["rank"]] = run["detail"]
+                new.add((run["attempt"], run["rank"]))
             known.add(text)
         return new
 
@@ -135,7 +135,7 @@ class JobPageData:
         found = self.shared.service(self.who).findings.tests(self.job.job_id)
         return sorted(found, key=lambda test: test.verdict not in FAILING)
 
-    @property
+    @cached_property
     def lines(self) -> list[TimelineRow]:
         """The attempts as bars."""
         return timeline(self.job, self.runs, self.who.now)

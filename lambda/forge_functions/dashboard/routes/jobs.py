@@ -13,11 +13,12 @@ from forge_schema.database.pool import Row
 from forge_schema.job_filter import KEYS, Filter, FilterInvalid, parse
 from forge_schema.model.fields import NotFinite, Text
 from forge_schema.model.reading import LARGEST
-from forge_schema.model.states import PROGRESS, State, StateWord
+from forge_schema.model.states import State, StateWord
 from forge_schema.read import job_pages
 from forge_schema.read.job_pages import JobPage, StateCounts
 from forge_schema.read.jobs import Jobs
 
+from forge_functions.dashboard.formats import COUNTERS
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.session import SeesPages, Visitor
 from forge_functions.lazy_routes import LazyRouter
@@ -30,8 +31,6 @@ ACTS: tuple[Act, ...] = get_args(Act)
 SPANS = ("1h", "1d", "7d")
 # Of these the list says more: what they measured, or that no worker can run them.
 TOLD = (State.READY, State.RUNNING, State.SUCCEEDED)
-# Metrics that only count.
-COUNTERS = PROGRESS | {"epoch"}
 COUNTED = (
     *("cancelled", "running", "retried", "unfinished", "over", "approved", "unasked", "absent"),
     *("changed", "unended", "full"),
@@ -104,12 +103,12 @@ class JobList:
         told = [job["job_id"] for job in self.jobs if job["state"] in TOLD]
         return Jobs(self.shared.database).listed(told) if told else []
 
-    @property
+    @cached_property
     def unservable(self) -> set[int]:
         """The ids of those that no online worker could run, even when idle."""
         return {row["job_id"] for row in self._known if row["unservable"]}
 
-    @property
+    @cached_property
     def newest(self) -> dict[int, tuple[str, float | NotFinite]]:
         """The last value of the metric that says most, of those that run or succeeded."""
         return {

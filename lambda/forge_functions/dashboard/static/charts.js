@@ -15,6 +15,7 @@
   const chosen = () => Object.fromEntries(selects.filter(([, one]) => one?.value).map(([name, one]) => [name, one.value]));
   const told = named("state");
   const titles = JSON.parse(root.dataset.names);
+  const counters = JSON.parse(root.dataset.counters);
   // At most so many charts of metrics, and the filter once there are more than a few.
   const MOST = 24, FEW = 6;
   const address = new URLSearchParams(location.search);
@@ -98,10 +99,6 @@
   };
   const banded = (group) => group.curves.length === 1 && !several;
 
-  const clock = (s, step) => {
-    const at = new Date(s * 1000 - shifted(s)).toISOString();
-    return step >= 86400 ? at.slice(5, 10) : at.slice(11, step < 60 ? 19 : 16);
-  };
   const extreme = (value) => value !== 0 && (Math.abs(value) >= 1e6 || Math.abs(value) < 1e-3);
   const written = (value, digits) => value.toLocaleString(document.documentElement.lang, { maximumSignificantDigits: digits });
   // Remove rounding errors of added steps from the tick's label.
@@ -145,7 +142,7 @@
     }
     return null;
   };
-  const where = (x, byStep) => byStep ? `${root.dataset.step} ${tick(x)}` : several ? `${written(x, 4)} s` : new Date(x * 1000 - shifted(x)).toISOString().slice(5, 19).replace("T", " ");
+  const where = (x, byStep) => byStep ? `${root.dataset.step} ${tick(x)}` : several ? `${written(x, 4)} s` : moment(x).slice(5, 19).replace("T", " ");
   // What a chart has where one points at.
   const read = (chart, byStep) => (u) => {
     const { idx, left } = u.cursor;
@@ -350,8 +347,7 @@
     const groups = grouped(answers);
     root.hidden = groups.length === 0 && !Object.keys(chosen()).length;
     // A loss first, and at last what only counts.
-    const COUNTERS = ["epoch", "progress", "step", "total"];
-    const rank = ({ key }) => COUNTERS.includes(key) ? 2 : key.includes("loss") ? 0 : 1;
+    const rank = ({ key }) => counters.includes(key) ? 2 : key.includes("loss") ? 0 : 1;
     const metrics = groups.filter(({ source }) => source === "metric").sort((a, b) => rank(a) - rank(b));
     const devices = groups.filter(({ source }) => source === "sample");
     place.querySelectorAll(".expected").forEach((one) => one.remove());

@@ -3,8 +3,12 @@
 
 // A sentence with a count, of the two forms that the page gives it in the reader's language.
 const plurals = new Intl.PluralRules(document.documentElement.lang);
-// By how much UTC is ahead of the time that somebody wants to read, in milliseconds.
-const shifted = (s) => "local" in document.documentElement.dataset ? new Date(s * 1000).getTimezoneOffset() * 60_000 : 0;
+// Times are in UTC, unless somebody wants their own zone's, which only the browser knows.
+const isLocal = "local" in document.documentElement.dataset;
+// A time, in seconds since 1970, as ISO text.
+const moment = (s) => new Date(s * 1000 - (isLocal ? new Date(s * 1000).getTimezoneOffset() * 60_000 : 0)).toISOString();
+// The same at an axis whose ticks are some seconds apart.
+const clock = (s, step) => step >= 86400 ? moment(s).slice(5, 10) : moment(s).slice(11, step < 60 ? 19 : 16);
 const counted = (forms, count) => forms.split("|")[plurals.select(count) === "one" ? 0 : 1].replace("{count}", count);
 
 (() => {
@@ -182,23 +186,14 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
     setTimeout(() => shown.remove(), 5000);
   };
 
-  // Who wants times in their own zone has them here: only the browser knows it.
-  const isLocal = "local" in document.documentElement.dataset;
   const localize = (root) => (isLocal ? $$("time", root) : []).forEach((one) => {
-    const at = new Date(one.dateTime), shown = new Date(at - shifted(at / 1000));
     one.title = one.dateTime;
-    one.textContent = shown.toISOString().slice(0, 19).replace("T", " ");
+    one.textContent = moment(Date.parse(one.dateTime) / 1000).slice(0, 19).replace("T", " ");
   });
 
   // Charts: numbers come from the page, colours from the style sheet.
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const tone = (one, i) => colour(one.tone ?? `--chart-${i + 1}`);
   const number = new Intl.NumberFormat(document.documentElement.lang, { notation: "compact" });
-  // Times are in UTC, unless somebody wants their own.
-  const clock = (s, step) => {
-    const at = new Date(s * 1000 - shifted(s)).toISOString();
-    return step >= 86400 ? at.slice(5, 10) : at.slice(11, step < 60 ? 19 : 16);
-  };
   const draw = (root) => $$("[data-chart]", root).forEach((figure) => {
     const place = $(".chart-place", figure);
     const { x, series } = JSON.parse(figure.dataset.chart);
@@ -216,8 +211,8 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
       ],
       scales: { y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
       series: [{}, ...series.map((one, i) => (bars
-        ? { label: one.label, width: 0, fill: tone(one, i), points: { show: false }, paths: uPlot.paths.bars({ size: [0.7, 40] }) }
-        : { label: one.label, width: 1.5, stroke: tone(one, i), dash: i ? [6, 3] : [], points: { show: false }, spanGaps: false })),
+        ? { label: one.label, width: 0, fill: colour(one.tone), points: { show: false }, paths: uPlot.paths.bars({ size: [0.7, 40] }) }
+        : { label: one.label, width: 1.5, stroke: colour(one.tone), dash: i ? [6, 3] : [], points: { show: false }, spanGaps: false })),
       ],
     }, [x, ...series.map((one) => one.values)], place);
     $$("[data-tone]", figure).forEach((sign) => { sign.style.background = colour(sign.dataset.tone); });

@@ -214,15 +214,24 @@ KEYS = {key.name: key for key in keys_of(JobSpec)}
 """Every key of forge.toml that is of a job, in the order in which people see them."""
 
 
+class NeedsShell(ValueError):
+    """Only a shell would read a command so; `instead` is what to write."""
+
+    def __init__(self, fault: str, instead: str) -> None:
+        super().__init__(f"{fault}; {instead}")
+        self.fault, self.instead = fault, instead
+
+
 def words_of(line: str) -> list[str]:
     """Return the words of a line, split as a shell splits them.
 
     Raises:
-        ValueError: its quotation marks do not match, or it needs a shell.
+        ValueError: its quotation marks do not match.
+        NeedsShell: it needs a shell.
     """
     words = shlex.split(line)
     if sign := IN_A_LINE.search(AS_IT_IS.sub("_", line)):
-        raise ValueError(_no_shell(sign[0], line.strip()))
+        raise _no_shell(sign[0], line.strip())
     check_first(words, line.strip())
     return words
 
@@ -231,12 +240,12 @@ def without_signs(words: Sequence[str]) -> Sequence[str]:
     """Return the words of a command that somebody typed in a shell.
 
     Raises:
-        ValueError: one of them is a sign for a shell, which is no argument there but by mistake.
+        NeedsShell: one of them is a sign for a shell, which is no argument there but by mistake.
     """
     after = zip(["-", *words], words, strict=False)
     if sign := next((word for before, word in after if word in SIGNS and before[:1] != "-"), ""):
         line = " ".join(word if word in SIGNS else shlex.quote(word) for word in words)
-        raise ValueError(_no_shell(sign, line))
+        raise _no_shell(sign, line)
     check_first(words, shlex.join(words))
     return words
 
@@ -245,17 +254,18 @@ def check_first(words: Sequence[str], line: str) -> None:
     """Check that a command does not begin as only a shell would read it.
 
     Raises:
-        ValueError: it does.
+        NeedsShell: it does.
     """
     first = words[0] if words else ""
     if sets := SETS.fullmatch(first):
         name, _, value = sets[0].partition("=")
         own = f"write --env {name}={shlex.quote(value)}"
         rest = shlex.join(words[1:])
-        raise ValueError(f"no shell would read {first!r}; {own} -- {rest}, or bash -c ...")
+        raise NeedsShell(f"no shell would read {first!r}", f"{own} -- {rest}, or bash -c ...")
     if first in BUILT_IN:
-        raise ValueError(_no_shell(first, line))
+        raise _no_shell(first, line)
 
 
-def _no_shell(sign: str, line: str) -> str:
-    return f"no shell would read {sign!r}; for one, write: bash -c {shlex.quote(line)}"
+def _no_shell(sign: str, line: str) -> NeedsShell:
+    instead = f"for one, write: bash -c {shlex.quote(line)}"
+    return NeedsShell(f"no shell would read {sign!r}", instead)

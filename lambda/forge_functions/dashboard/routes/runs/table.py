@@ -28,9 +28,9 @@ from forge_schema.model.results import (
 )
 from pydantic import BaseModel, Field
 
-from forge_functions.dashboard.formats import brief, sorted_word
+from forge_functions.dashboard.formats import COUNTERS, brief, sorted_word
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.routes.jobs import COUNTERS, JobList
+from forge_functions.dashboard.routes.jobs import JobList
 from forge_functions.dashboard.routes.reports import csv_answer
 from forge_functions.dashboard.routes.runs.plots import Plots
 from forge_functions.dashboard.session import SeesPages, Visitor
