@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from forge_schema.model.spec import without_signs, words_of
+from forge_schema.model.spec import NeedsShell, without_signs, words_of
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,12 @@ def test_what_is_quoted_or_within_a_word_stays(line: str) -> None:
 def test_a_word_that_is_a_sign_is_refused() -> None:
     with pytest.raises(ValueError, match=r"bash -c 'python a.py \| tee x'"):
         without_signs(["python", "a.py", "|", "tee", "x"])
+    with pytest.raises(NeedsShell) as odd:
+        without_signs(["A=x; y", "python"])
+    assert (odd.value.fault, odd.value.instead[:14]) == (
+        "no shell would read 'A=x; y'",
+        "write --env A=",
+    )
     for meant in (["find", ".", "-exec", "rm", "{}", ";"], ["cut", "-d", "|", "-f", "2"]):
         assert without_signs(meant) == meant
     for line in ("FOO=1 python a.py", "FOO='a b' python a.py"):

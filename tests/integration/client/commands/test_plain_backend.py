@@ -120,6 +120,9 @@ def test_it_submits_and_cancels(plain: PlainBackend, tmp_path: Path) -> None:
     assert same(plain.explain(job, workers=0).outlook, "no_worker")
     assert plain.cancel(job) == "cancelled"
     assert plain.job(job).bundle_digest == bundle.digest
+    # Of several, each is looked for first.
+    assert [*plain.statuses([job, job + 1])] == [job]
+    assert plain.statuses([job])[job].state == "cancelled"
 
 
 def test_an_error_is_the_whole_clients(whole: Whole, rig: Rig) -> None:

@@ -48,6 +48,7 @@ def test_ps_lists_what_matches(forge: Command, rig: Rig) -> None:
     assert "matches; for the state, write state:running" in forge("ps", "running").stderr
     assert "matches; did you mean queue:default?" in forge("ps", "queue:defalt").stderr
     assert "matches; write state:failed" in forge("ps", "state=failed").stderr
+    assert "write" not in forge("ps", "name").stderr
     told(forge("ps", "staet:failed"), 2, "'staet' is not a key; did you mean 'state'?", "owner")
     told(forge("ps", "state:faild"), 2, "did you mean 'failed'?", "queued, held, running")
 
@@ -238,6 +239,7 @@ def test_jobs_are_tagged_noted_archived_and_deleted(forge: Command, rig: Rig) ->
     assert done("tag", "remove", "v1", str(jobs[0]), "@2") == "2 jobs no longer tagged v1\n"
     assert done("note", str(jobs[0]), "baseline for the paper") == f"job {jobs[0]} noted\n"
     assert done("note", str(jobs[0])) == "baseline for the paper\n"
+    told(forge("note", "999"), 3, "there is no job 999")
     assert "baseline for the paper" in done("show", str(jobs[0]))
     assert json.loads(done("ps", "tag:paper tag:v1", "-o", "jsonl"))["tags"] == ["paper", "v1"]
     told(forge("tag", "remove", "nope", str(jobs[0])), 4, f"job {jobs[0]} has no tag nope", "paper")
