@@ -8,7 +8,15 @@ if TYPE_CHECKING:
     from forge_schema.model.stored import Artifact
     from forge_schema.model.worker import WorkerInfo
 
-    from forge_client.errors import ClientError
+    from forge_client.errors import (
+        ClientError,
+        Conflict,
+        InvalidInput,
+        Misconfigured,
+        NotAllowed,
+        NotFound,
+        Unreachable,
+    )
     from forge_client.project.environment.active import installed
     from forge_client.sdk.aio import AsyncClient, AsyncJob, AsyncSweep
     from forge_client.sdk.client import Client
@@ -24,7 +32,9 @@ __all__ = [
     "AsyncSweep",
     "Client",
     "ClientError",
+    "Conflict",
     "FunctionJob",
+    "InvalidInput",
     "Job",
     "JobCancelled",
     "JobFailed",
@@ -32,7 +42,11 @@ __all__ = [
     "JobSpec",
     "JobStatus",
     "JobWithCommand",
+    "Misconfigured",
+    "NotAllowed",
+    "NotFound",
     "Sweep",
+    "Unreachable",
     "Waited",
     "WorkerInfo",
     "as_completed",
@@ -42,7 +56,10 @@ __all__ = [
 ]
 PLACES = {
     "forge_client.sdk.client": ("Client",),
-    "forge_client.errors": ("ClientError",),
+    "forge_client.errors": (
+        *("ClientError", "Conflict", "InvalidInput", "Misconfigured"),
+        *("NotAllowed", "NotFound", "Unreachable"),
+    ),
     "forge_client.sdk.aio": ("AsyncClient", "AsyncJob", "AsyncSweep"),
     "forge_client.sdk.functions": ("FunctionJob", "JobFunction", "job"),
     "forge_client.sdk.job": ("Job", "JobCancelled", "JobFailed"),

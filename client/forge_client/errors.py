@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from time import monotonic
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
-from forge_schema.model.errors import ForgeError
+from forge_schema.model.errors import KINDS, ErrorKind, ForgeError
 
 T = TypeVar("T")
 # Of a wrong field; a command names itself instead of `forge submit`.
@@ -45,115 +45,88 @@ MEANINGS = {
     ExitCode.INTERRUPTED: "Ctrl-C",
 }
 
-# Exit codes by the `code` of an error; any other code is a failure.
+# Any other code is a failure.
 EXIT_CODES = {
-    "annotation_invalid": ExitCode.USAGE,
-    "bundle_invalid": ExitCode.USAGE,
-    "bundle_too_large": ExitCode.USAGE,
-    "column_unknown": ExitCode.USAGE,
-    "command_empty": ExitCode.USAGE,
-    "cron_invalid": ExitCode.USAGE,
-    "file_changed": ExitCode.USAGE,
-    "file_unreadable": ExitCode.USAGE,
-    "filter_invalid": ExitCode.USAGE,
-    "folder_missing": ExitCode.USAGE,
-    "folder_not_empty": ExitCode.USAGE,
-    "ignore_file_invalid": ExitCode.USAGE,
-    "image_tar_unfit": ExitCode.USAGE,
-    "include_invalid": ExitCode.USAGE,
-    "job_ambiguous": ExitCode.USAGE,
-    "link_broken": ExitCode.USAGE,
-    "link_circular": ExitCode.USAGE,
-    "link_leaves_folder": ExitCode.USAGE,
-    "matrix_invalid": ExitCode.USAGE,
-    "name_refused": ExitCode.USAGE,
-    "name_unknown": ExitCode.USAGE,
-    "not_a_folder": ExitCode.USAGE,
-    "notification_invalid": ExitCode.USAGE,
-    "option_invalid": ExitCode.USAGE,
-    "project_invalid": ExitCode.USAGE,
-    "public_key_invalid": ExitCode.USAGE,
-    "report_column_unknown": ExitCode.USAGE,
-    "report_too_slow": ExitCode.USAGE,
-    "requirements_invalid": ExitCode.USAGE,
-    "since_invalid": ExitCode.USAGE,
-    "spec_invalid": ExitCode.USAGE,
-    "state_unknown": ExitCode.USAGE,
-    "timezone_unknown": ExitCode.USAGE,
-    "url_unusable": ExitCode.USAGE,
-    "usage": ExitCode.USAGE,
-    "artifact_unknown": ExitCode.NOT_FOUND,
-    "attempt_unknown": ExitCode.NOT_FOUND,
-    "backup_missing": ExitCode.NOT_FOUND,
-    "checkpoint_unknown": ExitCode.NOT_FOUND,
-    "input_unknown": ExitCode.NOT_FOUND,
-    "job_unknown": ExitCode.NOT_FOUND,
-    "key_not_found": ExitCode.NOT_FOUND,
-    "owner_not_in_team": ExitCode.NOT_FOUND,
-    "not_invited": ExitCode.DENIED,
-    "team_not_found": ExitCode.NOT_FOUND,
-    "metric_unknown": ExitCode.NOT_FOUND,
-    "no_result": ExitCode.NOT_FOUND,
-    "not_uploaded": ExitCode.NOT_FOUND,
-    "queue_not_found": ExitCode.NOT_FOUND,
-    "rank_unknown": ExitCode.NOT_FOUND,
-    "report_unknown": ExitCode.NOT_FOUND,
-    "schedule_not_found": ExitCode.NOT_FOUND,
-    "notification_not_found": ExitCode.NOT_FOUND,
-    "delivery_not_found": ExitCode.NOT_FOUND,
-    "sweep_unknown": ExitCode.NOT_FOUND,
-    "template_not_found": ExitCode.NOT_FOUND,
-    "worker_not_found": ExitCode.NOT_FOUND,
-    "already_over": ExitCode.CONFLICT,
-    "already_running": ExitCode.CONFLICT,
-    "idempotency_conflict": ExitCode.CONFLICT,
-    "name_taken": ExitCode.CONFLICT,
-    "not_on_this_machine": ExitCode.CONFLICT,
-    "job_left_alone": ExitCode.CONFLICT,
-    "not_changeable": ExitCode.CONFLICT,
-    "not_retryable": ExitCode.CONFLICT,
-    "sweep_uncapped": ExitCode.CONFLICT,
-    "not_running_job": ExitCode.CONFLICT,
-    "port_taken": ExitCode.CONFLICT,
-    "worker_not_offline": ExitCode.CONFLICT,
-    "database_unreachable": ExitCode.UNREACHABLE,
-    "not_running": ExitCode.UNREACHABLE,
-    "server_unreachable": ExitCode.UNREACHABLE,
-    "store_unreachable": ExitCode.UNREACHABLE,
-    "database_not_migrated": ExitCode.SETUP,
-    "database_not_named": ExitCode.SETUP,
-    "database_url_invalid": ExitCode.SETUP,
-    "extra_missing": ExitCode.SETUP,
-    "not_forge": ExitCode.SETUP,
-    "path_unknown": ExitCode.SETUP,
-    "proxy_unusable": ExitCode.SETUP,
-    "redirected": ExitCode.SETUP,
-    "server_invalid": ExitCode.SETUP,
-    "server_not_named": ExitCode.SETUP,
-    "settings_invalid": ExitCode.SETUP,
-    "signing_key_invalid": ExitCode.SETUP,
-    "store_not_named": ExitCode.SETUP,
-    "store_unfit": ExitCode.SETUP,
-    "store_url_invalid": ExitCode.SETUP,
-    "tls_ca_invalid": ExitCode.SETUP,
-    "tls_failed": ExitCode.SETUP,
-    "api_key_missing": ExitCode.DENIED,
-    "not_allowed": ExitCode.DENIED,
-    "url_refused": ExitCode.DENIED,
+    ErrorKind.INVALID: ExitCode.USAGE,
+    ErrorKind.NOT_FOUND: ExitCode.NOT_FOUND,
+    ErrorKind.CONFLICT: ExitCode.CONFLICT,
+    ErrorKind.UNREACHABLE: ExitCode.UNREACHABLE,
+    ErrorKind.SETUP: ExitCode.SETUP,
+    ErrorKind.DENIED: ExitCode.DENIED,
 }
 
 
 class ClientError(ForgeError):
-    """A `ForgeError` with the command's `exit_code`, by default the one of its `code`."""
+    """A `ForgeError` with the command's `exit_code`, by default the one of its `code`.
+
+    It is made as the class below that stands for its exit code.
+    """
 
     code = "client_error"
+    exits_with = ExitCode.FAILED
+
+    def __new__(
+        cls, *args: object, code: str | None = None, exit_code: int | None = None, **_: object
+    ) -> Self:
+        """Make an error of the class for its exit code."""
+        status = _exit_code(code, ExitCode.FAILED) if exit_code is None else exit_code
+        kind: Any = BY_EXIT_CODE.get(status, cls) if cls is ClientError else cls
+        made: Self = super().__new__(kind, *args)
+        return made
 
     def __init__(
         self, message: str, *, hint: str = "", code: str | None = None, exit_code: int | None = None
     ) -> None:
         super().__init__(message, hint=hint, code=code)
-        by_code = EXIT_CODES.get(self.code, ExitCode.FAILED)
+        by_code = _exit_code(self.code, self.exits_with)
         self.exit_code = int(by_code if exit_code is None else exit_code)
+
+
+class InvalidInput(ClientError):
+    """What was given cannot be used: an option, a field of a job, a folder, `forge.toml`."""
+
+    exits_with = ExitCode.USAGE
+
+
+class NotFound(ClientError):
+    """There is none of that name or id, or it is not yours to see."""
+
+    exits_with = ExitCode.NOT_FOUND
+
+
+class Conflict(ClientError):
+    """It is refused in its current state, such as a retry of a job that runs."""
+
+    exits_with = ExitCode.CONFLICT
+
+
+class Unreachable(ClientError):
+    """The server, the database or the store does not answer now; another try may succeed."""
+
+    exits_with = ExitCode.UNREACHABLE
+
+
+class Misconfigured(ClientError):
+    """The setup is wrong: a URL, a certificate, a part that is not installed."""
+
+    exits_with = ExitCode.SETUP
+
+
+class NotAllowed(ClientError):
+    """The API key is missing or wrong, or its role is too low."""
+
+    exits_with = ExitCode.DENIED
+
+
+BY_EXIT_CODE: dict[int, type[ClientError]] = {
+    kind.exits_with: kind
+    for kind in (InvalidInput, NotFound, Conflict, Unreachable, Misconfigured, NotAllowed)
+}
+
+
+def _exit_code(code: str | None, default: ExitCode) -> ExitCode:
+    kind = KINDS.get(code or "")
+    return EXIT_CODES[kind] if kind else default
 
 
 class Outage:
@@ -164,7 +137,7 @@ class Outage:
 
     def passes(self, error: Exception) -> bool:
         """Tell whether to ask again after this error."""
-        if not isinstance(error, ClientError) or error.exit_code != ExitCode.UNREACHABLE:
+        if not isinstance(error, Unreachable):
             return False
         if self._until is None:
             self._until = monotonic() + OUTAGE_S

@@ -7,7 +7,7 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from forge_schema.model.errors import ForgeError, JobInvalid
+from forge_schema.model.errors import KINDS, ErrorKind, ForgeError, JobInvalid
 from forge_schema.model.fields import Problem
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -15,56 +15,19 @@ from starlette.routing import Match
 
 log = structlog.get_logger(__name__)
 
-# The HTTP status of each domain error; any other error is the server's fault.
-STATUS = {
-    "forbidden": HTTPStatus.FORBIDDEN,
-    "job_unknown": HTTPStatus.NOT_FOUND,
-    "worker_not_found": HTTPStatus.NOT_FOUND,
-    "key_not_found": HTTPStatus.NOT_FOUND,
-    "team_not_found": HTTPStatus.NOT_FOUND,
-    "template_not_found": HTTPStatus.NOT_FOUND,
-    "schedule_not_found": HTTPStatus.NOT_FOUND,
-    "notification_not_found": HTTPStatus.NOT_FOUND,
-    "delivery_not_found": HTTPStatus.NOT_FOUND,
-    "report_unknown": HTTPStatus.NOT_FOUND,
-    "sweep_unknown": HTTPStatus.NOT_FOUND,
-    "object_missing": HTTPStatus.NOT_FOUND,
-    "checkpoint_unknown": HTTPStatus.NOT_FOUND,
-    "input_unknown": HTTPStatus.NOT_FOUND,
-    "not_uploaded": HTTPStatus.NOT_FOUND,
-    "worker_unknown": HTTPStatus.CONFLICT,
-    "checkpoint_unsound": HTTPStatus.CONFLICT,
-    "idempotency_conflict": HTTPStatus.CONFLICT,
-    "not_retryable": HTTPStatus.CONFLICT,
-    "not_changeable": HTTPStatus.CONFLICT,
-    "not_running_job": HTTPStatus.CONFLICT,
-    "sweep_uncapped": HTTPStatus.CONFLICT,
-    "notification_withheld": HTTPStatus.CONFLICT,
-    "name_taken": HTTPStatus.CONFLICT,
-    "not_invited": HTTPStatus.CONFLICT,
-    "name_in_use": HTTPStatus.CONFLICT,
-    "worker_not_offline": HTTPStatus.CONFLICT,
+# Any other error is the server's fault.
+BY_KIND = {
+    ErrorKind.INVALID: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ErrorKind.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    ErrorKind.CONFLICT: HTTPStatus.CONFLICT,
+    ErrorKind.UNREACHABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+    ErrorKind.DENIED: HTTPStatus.FORBIDDEN,
+}
+# What is set up wrongly here cannot be mended by the caller.
+STATUS = {code: BY_KIND[kind] for code, kind in KINDS.items() if kind in BY_KIND} | {
     "object_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    "key_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "annotation_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "url_unusable": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "job_ambiguous": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "cron_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "timezone_unknown": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "filter_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "notification_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "too_many_jobs": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "too_many_kept": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "option_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "column_unknown": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "report_column_unknown": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "report_too_slow": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "since_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "database_unreachable": HTTPStatus.SERVICE_UNAVAILABLE,
     "database_not_migrated": HTTPStatus.SERVICE_UNAVAILABLE,
-    "store_error": HTTPStatus.SERVICE_UNAVAILABLE,
     "store_unfit": HTTPStatus.NOT_IMPLEMENTED,
-    "store_unreachable": HTTPStatus.SERVICE_UNAVAILABLE,
     "store_url_invalid": HTTPStatus.SERVICE_UNAVAILABLE,
 }
 # nginx's: the client has left before it had its answer.

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from enum import StrEnum
 from math import isfinite
 
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.quantities import DAY, counted, span
+from forge_schema.model.quantities import MOMENTS_HINT, counted, moment
 from forge_schema.model.states import JobKind, Reason, State, StateWord, WaitsFor, YesNo
 
 KEYS = (
@@ -45,7 +45,8 @@ EXAMPLES = {
 }
 ME = "me"
 LENGTH = 1000
-MOST_S = 100 * 365 * DAY
+# PostgreSQL and Python know all times after it.
+LEAST = datetime(1900, 1, 1, tzinfo=UTC)
 _LABEL = re.compile(r"[^=]+(=.*)?", re.DOTALL)
 _PARAMETER = re.compile(r"([^=<>]+)(?:(=|<=?|>=?)(.*))?", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
@@ -174,12 +175,6 @@ class Filter:
         values = self.values("archived") or (() if self.values("id") else (YesNo.NO,))
         return YesNo.YES in values if len(values) == 1 else None
 
-    @property
-    def since(self) -> timedelta | None:
-        """The maximum age of a job since its submission."""
-        values = self.values("since")
-        return timedelta(seconds=span(values[0])) if values else None
-
     def having(self, key: str, *values: str) -> "Filter":
         """Return the filter with other values for a key; without values, the key is removed."""
         others = {k: v for k, v in self.terms.items() if k != key}
@@ -244,8 +239,8 @@ def _checked(term: FilterTerm) -> tuple[str, ...]:
         if unknown := next((v for v in values if v not in words), None):
             text = f"{unknown!r} is not a valid {term.key}{_meant(unknown, words)}"
             raise _wrong(term, text, f"choose one of {', '.join(words)}")
-    if term.key == "since" and (len(values) > 1 or not _is_span(values[0])):
-        raise _wrong(term, f"{','.join(values)!r} is not a duration", "write 90m, 12h, 2d or 1w")
+    if term.key == "since" and (len(values) > 1 or not _is_moment(values[0])):
+        raise _wrong(term, f"{','.join(values)!r} is neither an age nor a time", MOMENTS_HINT)
     if term.key == "label" and not all(_LABEL.fullmatch(v) for v in values):
         raise _wrong(term, "a label lacks its name", "write label:zone=eu* or label:zone")
     if term.key == "param" and (wrong := next((v for v in values if not Bound.of(v)), None)):
@@ -269,9 +264,9 @@ def _example(key: str) -> str:
     return EXAMPLES.get(key, f"SOME-{key}")
 
 
-def _is_span(text: str) -> bool:
+def _is_moment(text: str) -> bool:
     try:
-        return span(text) <= MOST_S
+        return moment(text, datetime.now(UTC)) > LEAST
     except ValueError:
         return False
 

@@ -95,6 +95,7 @@ STATUS_EXIT_CODES = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ExitCode.USAGE,
     HTTPStatus.UNPROCESSABLE_ENTITY: ExitCode.USAGE,
     HTTPStatus.TOO_MANY_REQUESTS: ExitCode.UNREACHABLE,
+    HTTPStatus.NOT_IMPLEMENTED: ExitCode.SETUP,
     HTTPStatus.BAD_GATEWAY: ExitCode.UNREACHABLE,
     HTTPStatus.SERVICE_UNAVAILABLE: ExitCode.UNREACHABLE,
     HTTPStatus.GATEWAY_TIMEOUT: ExitCode.UNREACHABLE,
@@ -139,14 +140,15 @@ def refusal(answer: httpx.Response, place: str) -> ClientError | Retryable:
         return not_forge(answer, place)
     if problem.code in UNKNOWN_PATH:
         return _older(place)
+    locked_out = problem.code == LOCKED_OUT
+    by_status = STATUS_EXIT_CODES.get(_status(answer), ExitCode.FAILED)
     error = ClientError(
         _invalid(problem.message) if problem.code == INVALID else problem.message,
         hint=_hint(problem, _status(answer)),
         code=problem.code,
-        exit_code=STATUS_EXIT_CODES.get(_status(answer), ExitCode.FAILED),
+        exit_code=ExitCode.DENIED if locked_out else by_status,
     )
-    if problem.code == LOCKED_OUT:
-        error.exit_code = ExitCode.DENIED
+    if locked_out:
         return error
     if answer.status_code in RETRYABLE:
         # A database that failed may have committed the change first.
@@ -163,7 +165,6 @@ def logged_out(place: str) -> ClientError:
         f"the login to {place} has expired, or was ended",
         hint="run `forge login`",
         code="login_over",
-        exit_code=ExitCode.DENIED,
     )
 
 

@@ -11,7 +11,7 @@ import httpx
 from forge_schema.model.stored import SignedUrl
 from pydantic import BaseModel
 
-from forge_client.errors import ClientError, ExitCode
+from forge_client.errors import ClientError, ExitCode, NotAllowed
 from forge_client.http.errors import Retryable, loss
 from forge_client.uploads import Progress
 
@@ -30,7 +30,7 @@ class Offer(BaseModel, defer_build=True):
     headers: dict[str, str] = {}
 
 
-class UrlRefused(ClientError):
+class UrlRefused(NotAllowed):
     """The store refuses the URL, which may have expired."""
 
     code = "url_refused"
@@ -119,16 +119,17 @@ def _check(answer: httpx.Response) -> None:
             hint="check the clocks of the server and of this machine's proxy, and the server's"
             " permissions in the store",
         )
+    lacks = status == HTTPStatus.NOT_IMPLEMENTED
+    may_pass = not lacks and (answer.is_server_error or status in RETRYABLE)
     error = ClientError(
         f"the store at {place} refused the object: HTTP {status}",
-        hint="try again; if it persists, the server's log may say why",
+        hint="this store does not offer what Forge needs; the server's log says what"
+        if lacks
+        else "try again; if it persists, the server's log may say why",
         code="store_refused",
-        exit_code=ExitCode.FAILED,
+        exit_code=ExitCode.UNREACHABLE if may_pass else ExitCode.FAILED,
     )
-    if status == HTTPStatus.NOT_IMPLEMENTED:
-        error.hint = "this store does not offer what Forge needs; the server's log says what"
-    elif answer.is_server_error or status in RETRYABLE:
-        error.exit_code = ExitCode.UNREACHABLE
+    if may_pass:
         raise Retryable(error, unsure=True)
     raise error
 

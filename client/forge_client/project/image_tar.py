@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from forge_client.errors import ClientError
+from forge_client.errors import InvalidInput
 from forge_client.uploads import ImageTar, Progress
 
 PIECE = 1 << 20
@@ -17,7 +17,7 @@ MANIFEST = "manifest.json"
 Bar = Callable[[str, int], AbstractContextManager[Progress]]
 
 
-class ImageTarUnfit(ClientError):
+class ImageTarUnfit(InvalidInput):
     """The file is not a saved image."""
 
     code = "image_tar_unfit"

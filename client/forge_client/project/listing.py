@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, InvalidInput
 from forge_client.project.git.ignored import FORGEIGNORE, GITIGNORE, Ignore
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-class BundleError(ClientError):
+class BundleError(InvalidInput):
     """The folder cannot be packed into a bundle."""
 
     code = "bundle_invalid"

@@ -145,6 +145,20 @@ def prepared(
     return _with_packages(ready, parcel)
 
 
+def checked(backend: Backend, ready: PreparedSubmit) -> PreparedSubmit:
+    """Have the queue check jobs, and return them with the fields of their template, if any.
+
+    Raises:
+        ClientError: the queue refuses a job, or nothing answers.
+    """
+    parcel = ready.parcel
+    if parcel and parcel.config:
+        ready = _with_packages(ready, parcel, backend.template(parcel.config))
+    with naming_the_file(parcel.folder if parcel else Path(), ready.requests):
+        backend.check(ready.specs)
+    return ready
+
+
 def uploaded(backend: Backend, ready: PreparedSubmit) -> list[dict[str, Any]]:
     """Have the queue check jobs, upload what they need, and return them as it takes them.
 
@@ -155,10 +169,7 @@ def uploaded(backend: Backend, ready: PreparedSubmit) -> list[dict[str, Any]]:
     if parcel is None:
         upload_images(backend, ready.images, bar=bar)
         return ready.shown()
-    if parcel.config:
-        ready = _with_packages(ready, parcel, backend.template(parcel.config))
-    with naming_the_file(parcel.folder, ready.requests):
-        backend.check(ready.specs)
+    ready = checked(backend, ready)
     stored = upload(backend, ready.listing, limit=parcel.limit, bar=bar)
     _tell_bundle(stored, ready.narrator)
     for image, anew in upload_images(backend, ready.images, bar=bar).items():

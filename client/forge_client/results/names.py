@@ -1,12 +1,14 @@
-"""Sweeps, workers, ranks, attempts and files by what people call them."""
+"""Sweeps, workers, ranks, attempts, files and times by what people call them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from forge_schema.model import quantities
 from forge_schema.model.quantities import counted, names_text
 
 from forge_client.errors import ClientError
@@ -196,3 +198,50 @@ def require_metrics(job: int, names: Sequence[str], known: Sequence[str]) -> Non
                 hint=f"it has written {names_text(near, SHOWN)}" if known else "",
                 code="metric_unknown",
             )
+
+
+def moment(name: str, text: str, backend: Backend) -> datetime:
+    """Return the time that an age, a day or a time names, by default in this machine's time zone.
+
+    An age is subtracted from the queue's clock, since this machine's may be wrong.
+
+    Raises:
+        ClientError: it is none of them.
+    """
+    require_moment(name, text)
+    return quantities.moment(text, backend.overview().at, None)
+
+
+def require_moment(name: str, text: str) -> None:
+    """Check that a text names a time, before Forge is asked.
+
+    Raises:
+        ClientError: it does not.
+    """
+    try:
+        quantities.moment(text, datetime.now(UTC))
+    except ValueError as error:
+        raise _no_moment(f"{name}: {error}") from None
+
+
+def age(name: str, given: timedelta | str, backend: Backend) -> timedelta:
+    """Return how long ago something was, of a duration or of what `moment` takes.
+
+    Raises:
+        ClientError: it is none of them, or has not come yet.
+    """
+    if isinstance(given, timedelta):
+        return given
+    require_moment(name, given)
+    try:
+        back = timedelta(seconds=quantities.span(given))
+    except ValueError:
+        now = backend.overview().at
+        back = now - quantities.moment(given, now, None)
+    if back < timedelta(seconds=1):
+        raise _no_moment(f"{name}: {given!r} has not come yet")
+    return back
+
+
+def _no_moment(message: str) -> ClientError:
+    return ClientError(message, hint=quantities.MOMENTS_HINT, code="option_invalid")

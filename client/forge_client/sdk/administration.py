@@ -28,8 +28,15 @@ from pydantic import BaseModel, ValidationError
 from forge_client.backend import Backend, Check
 from forge_client.errors import ClientError
 from forge_client.project.request import invalid, several
-from forge_client.results.names import find_worker, newcomer, require_present, require_queue, unused
-from forge_client.sdk.arguments import checked_verbs, duration, lifetime, require_choice
+from forge_client.results.names import (
+    age,
+    find_worker,
+    newcomer,
+    require_present,
+    require_queue,
+    unused,
+)
+from forge_client.sdk.arguments import checked_verbs, lifetime, require_choice
 from forge_client.sdk.rows import Rows
 from forge_client.sdk.sending import warn
 
@@ -302,10 +309,17 @@ class Administration:
         action: str | None = None,
         count: int = 1000,
     ) -> Rows[Event]:
-        """Return the audit trail of all jobs and workers, oldest first; `job.events()` of one."""
+        """Return the audit trail of all jobs and workers, oldest first; `job.events()` of one.
+
+        `since` is an age, a day or a time, as `report` takes it.
+        """
         return Rows(
             self.backend.admin.events(
-                since=duration("since", since), after=after, actor=actor, action=action, count=count
+                since=age("since", since, self.backend),
+                after=after,
+                actor=actor,
+                action=action,
+                count=count,
             )
         )
 
@@ -326,7 +340,7 @@ class Administration:
 
         Args:
             name: one of `reports()`.
-            since: how far back: `7d`, `12h`, `2026-11-01`.
+            since: how far back: `7d`, `12h`, `yesterday`, `2026-11-01`.
             until: where it ends, in the same forms; that time, or day, is not part of it.
             by: the columns to group by; where `day` is one, `month` is too.
             count: the most rows.

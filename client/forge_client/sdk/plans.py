@@ -1,6 +1,7 @@
 """Kept for later: schedules, templates, inputs and notifications."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Unpack
 
@@ -12,6 +13,7 @@ from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import nothing_to_keep, several
 from forge_client.sdk.arguments import checked_verbs
+from forge_client.sdk.job import Job
 from forge_client.sdk.rows import Rows
 from forge_client.sdk.sending import Sender, packed, requests
 from forge_client.sdk.spec import KeptSpec, RepeatedSpec
@@ -74,6 +76,14 @@ class Plans:
     def resume_schedule(self, name: str) -> None:
         """Submit a paused schedule's jobs again, from its next time on."""
         self.backend.pause_schedule(name, paused=False)
+
+    def run_schedule(self, name: str) -> Job:
+        """Submit a schedule's job now, also while it is paused. Its times stay.
+
+        Raises:
+            Conflict: its last job has not ended, and it may not overlap.
+        """
+        return Job(self.backend, self.backend.run_schedule(name, at=datetime.now(UTC)))
 
     def remove_schedule(self, name: str) -> None:
         """Remove a schedule. The jobs that it has submitted stay."""

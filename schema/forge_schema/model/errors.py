@@ -2,7 +2,56 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Any
+
+
+class ErrorKind(StrEnum):
+    """What went wrong, of which a command's exit code, HTTP's status and the SDK's class follow."""
+
+    INVALID = "invalid"
+    NOT_FOUND = "not_found"
+    CONFLICT = "conflict"
+    UNREACHABLE = "unreachable"
+    SETUP = "setup"
+    DENIED = "denied"
+
+
+# The only list of them: an error whose code is in none is a failure.
+CODES = {
+    ErrorKind.INVALID: """
+        annotation_invalid bundle_invalid bundle_too_large column_unknown command_empty cron_invalid
+        file_changed file_unreadable filter_invalid folder_missing folder_not_empty
+        ignore_file_invalid image_tar_unfit include_invalid job_ambiguous key_invalid link_broken
+        link_circular link_leaves_folder matrix_invalid name_refused name_unknown not_a_folder
+        not_picklable notification_invalid object_too_large option_invalid project_invalid
+        public_key_invalid report_column_unknown report_too_slow requirements_invalid since_invalid
+        spec_invalid state_unknown timezone_unknown too_many_jobs too_many_kept url_unusable usage
+    """,
+    ErrorKind.NOT_FOUND: """
+        artifact_unknown attempt_unknown backup_missing checkpoint_unknown delivery_not_found
+        input_unknown job_unknown key_not_found metric_unknown no_result not_uploaded
+        notification_not_found object_missing owner_not_in_team queue_not_found rank_unknown
+        report_unknown schedule_not_found sweep_unknown team_not_found template_not_found
+        worker_not_found
+    """,
+    ErrorKind.CONFLICT: """
+        already_over already_running checkpoint_unsound idempotency_conflict job_left_alone
+        name_in_use name_taken not_changeable not_invited not_on_this_machine not_retryable
+        not_running_job notification_withheld port_taken schedule_still_running sweep_uncapped
+        worker_not_offline worker_unknown
+    """,
+    ErrorKind.UNREACHABLE: """
+        database_unreachable not_running server_unreachable store_error store_unreachable
+    """,
+    ErrorKind.SETUP: """
+        database_not_migrated database_not_named database_url_invalid extra_missing not_forge
+        path_unknown proxy_unusable redirected server_invalid server_not_named settings_invalid
+        signing_key_invalid store_not_named store_unfit store_url_invalid tls_ca_invalid tls_failed
+    """,
+    ErrorKind.DENIED: "api_key_missing forbidden login_over not_allowed url_refused",
+}
+KINDS = {code: kind for kind, codes in CODES.items() for code in codes.split()}
 
 
 class ForgeError(Exception):

@@ -1,7 +1,8 @@
-"""Parse and format durations and sizes: `90s`, `1h30m`, `512MiB`, `2G`."""
+"""Parse and format durations, times and sizes: `90s`, `1h30m`, `yesterday`, `512MiB`, `2G`."""
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 MIB = 1 << 20
 MINUTE, HOUR, DAY = 60, 3600, 86_400
@@ -12,6 +13,8 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 TENTHS_BELOW = 10
 WHOLE_FROM = 100
 THOUSAND = 1000
+DAYS_AGO = {"today": 0, "yesterday": 1}
+MOMENTS_HINT = "write 90m, 12h, 7d, yesterday, or a day such as 2026-11-01"
 
 PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|[smhdw])")
 _DURATION = re.compile(rf"\s*(?:{PART.pattern}\s*)+")
@@ -41,6 +44,31 @@ def span(text: object) -> float:
     if not isinstance(text, str) or not _DURATION.fullmatch(text):
         raise ValueError(f"{text!r} is not a duration; write 90s, 30m or 1h30m")
     return sum(float(number) * SECONDS[unit] for number, unit in PART.findall(text))
+
+
+def moment(text: str, now: datetime, zone: tzinfo | None = UTC) -> datetime:
+    """Return the time that an age, a day or a time names, in UTC.
+
+    Days, and times without a zone, are those of `zone`: None is this machine's.
+
+    Raises:
+        ValueError: it is none of them.
+    """
+    word = text.strip()
+    try:
+        when = _moment(word, now, now.astimezone(zone).date())
+        whole = when.replace(tzinfo=zone) if when.tzinfo is None and zone is not None else when
+        return whole.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is neither an age nor a time") from None
+
+
+def _moment(word: str, now: datetime, today: date) -> datetime:
+    if word in DAYS_AGO:
+        return datetime.combine(today - timedelta(days=DAYS_AGO[word]), time())
+    if "-" in word[1:]:
+        return datetime.fromisoformat(word)
+    return now - timedelta(seconds=span(word))
 
 
 def size(text: object) -> int:

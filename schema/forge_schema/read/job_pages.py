@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
@@ -13,7 +14,7 @@ from forge_schema.database.pool import Database, Row
 from forge_schema.job_filter import Bound, Filter
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import JobUnknown, possible_job
-from forge_schema.model.quantities import names_text
+from forge_schema.model.quantities import moment, names_text
 from forge_schema.model.states import Reason, State, in_words
 
 PAGE = 50
@@ -80,7 +81,7 @@ def page(
     """
     # One extra row tells whether there is a next page.
     ways = _ways(wanted, scope)
-    params = {**_conditions(wanted), **ways, "count": count + 1, "scope": scope}
+    params = {**_conditions(database, wanted), **ways, "count": count + 1, "scope": scope}
     narrows = wanted.words or wanted.parameters or wanted.tags or set(wanted.terms) - INDEXED
     params |= {"sortable": SORTABLE, "before": before or NEWEST}
     if not narrows:
@@ -111,7 +112,7 @@ def counts(
         return None
     if set(wanted.terms) - INDEXED:
         return None
-    conditions = _conditions(wanted)
+    conditions = _conditions(database, wanted)
     params = {name: conditions[name] for name in ("owners", "teams", "queues", "since")}
     rows = database.rows(
         "count_states",
@@ -145,7 +146,7 @@ def among(
     chosen = {f"by_{way}": way == "ids" for way in WAYS} | {"archived": None}
     named_ids = {*map(int, wanted.values("id"))} or {*job_ids}
     ids = [job_id for job_id in job_ids if job_id in named_ids]
-    params = {**_conditions(wanted), **_ways(wanted, scope), **chosen, "ids": ids}
+    params = {**_conditions(database, wanted), **_ways(wanted, scope), **chosen, "ids": ids}
     many = {"look": len(job_ids), "count": len(job_ids), "sortable": SORTABLE, "by_reasons": []}
     rows = database.rows("page_jobs", again=True, before=NEWEST, scope=scope, **{**params, **many})
     return [row for row in rows if row["job_id"]]
@@ -206,7 +207,7 @@ def _reasons(states: Collection[State]) -> list[str]:
     return [reason.value for reason in reasons]
 
 
-def _conditions(wanted: Filter) -> dict[str, Any]:
+def _conditions(database: Database, wanted: Filter) -> dict[str, Any]:
     """Return the statement's parameters that a job must match; None means anything."""
     labels = [[[n, _like(v) if s else "%"] for n, s, v in map(_parts, ls)] for ls in wanted.labels]
     return {
@@ -226,8 +227,17 @@ def _conditions(wanted: Filter) -> dict[str, Any]:
         "parameters": Jsonb([[_bound(text) for text in texts] for texts in wanted.parameters]),
         "tags": Jsonb([list(map(_like, tags)) for tags in wanted.tags]),
         "archived": wanted.archived,
-        "since": wanted.since,
+        "since": _since(database, wanted),
     }
+
+
+def _since(database: Database, wanted: Filter) -> datetime | None:
+    """Return when the oldest job may have been submitted, by the database's clock."""
+    if not (values := wanted.values("since")):
+        return None
+    clock = database.row("clock", again=True)
+    assert clock is not None  # noqa: S101 - the statement selects one row always
+    return moment(values[0], clock["now"])
 
 
 def _bound(text: str) -> dict[str, Any]:

@@ -1,15 +1,15 @@
 """Read the reporting views: all rows, of a span of time, of one owner, or grouped."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any
 
 from psycopg import sql
 
 from forge_schema.database.pool import Connection, Database, Row
+from forge_schema.model import quantities
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.quantities import span
 from forge_schema.read.report_definitions import DAY, REPORTS, Report
 
 PAGE = 1000
@@ -34,22 +34,15 @@ class SinceInvalid(ForgeError):
 
 
 def moment(text: str, now: datetime) -> datetime:
-    """Parse an age or a time; without a time zone it is in UTC.
+    """Parse an age, a day or a time; without a time zone it is in UTC.
 
     Raises:
-        SinceInvalid: it is neither an age nor a time.
+        SinceInvalid: it is none of them.
     """
-    word = text.strip()
     try:
-        if "-" not in word[1:]:
-            return now - timedelta(seconds=span(word))
-        when = datetime.fromisoformat(word)
-    except (ValueError, OverflowError):
-        raise SinceInvalid(
-            f"{text!r} is neither an age nor a time",
-            hint="write 90m, 12h, 7d, 4w, or a day such as 2026-11-01",
-        ) from None
-    return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
+        return quantities.moment(text, now)
+    except ValueError as error:
+        raise SinceInvalid(str(error), hint=quantities.MOMENTS_HINT) from None
 
 
 def report(name: str) -> Report:

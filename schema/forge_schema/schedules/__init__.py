@@ -10,9 +10,10 @@ from pydantic import ValidationError
 
 from forge_schema.database.pool import Database, DatabaseUnreachable, Row
 from forge_schema.ending import storable
-from forge_schema.model.errors import ForgeError
+from forge_schema.model.errors import ForgeError, JobInvalid
 from forge_schema.model.job import Firing, IdempotencyConflict, Schedule
 from forge_schema.model.spec import JobSpec
+from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.queue.submission import LaneIds, Submission
 from forge_schema.schedules.times import INSTANT, Cron, spelled_out
 
@@ -25,6 +26,19 @@ class NoSuchSchedule(ForgeError):
     """The owner has no schedule with this name."""
 
     code = "schedule_not_found"
+
+
+class StillRunning(ForgeError):
+    """The schedule's last job has not ended, and may not run twice at once."""
+
+    code = "schedule_still_running"
+
+    def __init__(self, schedule: Row) -> None:
+        super().__init__(
+            f"job {schedule['last_job_id']} of the schedule {schedule['name']!r} has not ended,"
+            " and was to be alone (--no-overlap)",
+            hint=f"wait, or end it: `forge cancel {schedule['last_job_id']}`",
+        )
 
 
 class Schedules:
@@ -89,6 +103,36 @@ class Schedules:
             next_at=None if paused else Cron(row["cron"], row["timezone"]).after(row["now"]),
             actor=self._actor,
         )
+
+    def run(self, name: str, at: datetime, lane_ids: LaneIds) -> int:
+        """Submit a schedule's job now, whenever it is due next, and return the job's id.
+
+        Args:
+            name: the schedule's name.
+            at: names this run: a repeat returns the same job.
+            lane_ids: the lanes found so far.
+
+        Raises:
+            NoSuchSchedule: there is none with this name.
+            StillRunning: its last job has not ended, and it may not overlap.
+            JobInvalid: this version takes no such job.
+        """
+        row = self._row(name)
+        # No run by hand is that of a time, which has whole minutes.
+        due_at = at.replace(second=at.second or 1, microsecond=0)
+        try:
+            job = _job({**row, "next_at": due_at})
+        except ValidationError as error:
+            raise JobInvalid(("spec",), error.errors()) from error
+        job_id = _before(self._database, job)
+        if job_id is None:
+            if not row["overlap"] and row["last_state"] not in {None, *TERMINAL_STATES}:
+                raise StillRunning(row)
+            queue = Submission(self._database, self._actor, lane_ids)
+            job_id = queue.submit([job], any_owner=False)[0]
+        note = {"schedule_id": row["id"], "due_at": due_at, "job_id": job_id}
+        self._database.rows("ran_schedule", again=True, **note)
+        return job_id
 
     def remove(self, name: str) -> None:
         """Remove a schedule. The jobs that it has submitted stay.
@@ -207,17 +251,28 @@ class DueSchedules:
             return None, f"{type(error).__name__}: {error}"
 
     def _submitted(self, row: Row) -> int:
-        key = Firing(schedule=row["name"], due_at=row["next_at"]).key(row["id"])
-        job = JobSpec.model_validate({**row["spec"], "owner": row["owner"], "idempotency_key": key})
+        job = _job(row)
         queue = Submission(self._database, f"schedule:{row['name']}", self._lane_ids)
         try:
             return queue.submit([job], any_owner=False)[0]
         except IdempotencyConflict:
             # Submitted before, and then the schedule got another job.
-            rows = self._database.rows(
-                "submitted_before", again=True, owners=[job.owner], keys=[key]
-            )
-            return int(rows[0]["id"])
+            if (job_id := _before(self._database, job)) is None:
+                raise
+            return job_id
+
+
+def _job(row: Row) -> JobSpec:
+    """Return a schedule's job for the time `next_at`."""
+    key = Firing(schedule=row["name"], due_at=row["next_at"]).key(row["id"])
+    return JobSpec.model_validate({**row["spec"], "owner": row["owner"], "idempotency_key": key})
+
+
+def _before(database: Database, job: JobSpec) -> int | None:
+    """Return the job that was submitted with the same key before, if there is one."""
+    asked = {"owners": [job.owner], "keys": [job.idempotency_key]}
+    rows = database.rows("submitted_before", again=True, **asked)
+    return int(rows[0]["id"]) if rows else None
 
 
 def _next(row: Row) -> tuple[datetime | None, str | None]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from forge_schema.model.errors import JobInvalid
-from forge_schema.model.fields import Flag, Word
-from forge_schema.model.job import OWN, Schedule
+from forge_schema.model.fields import Flag, Moment, Word
+from forge_schema.model.job import OWN, JobNamed, Schedule
 from forge_schema.service.parameters import Owner, Paused
 from forge_schema.service.submitting import Fields, Submitting, checked
 from forge_schema.service.verb import SUBMITTER, Sent, verb
@@ -108,6 +109,30 @@ class Scheduling(Submitting):
     ) -> None:
         """Pause a schedule, or resume it. Times that passed while it was paused are left out."""
         self._schedules(owner).pause(name, paused=paused)
+
+    @verb(
+        "POST", "/queue/run-schedule/{name:path}", SUBMITTER, answer=JobNamed, errors=(404, 409),
+        tag="schedules", bare=True,
+    )  # fmt: skip
+    def run_schedule(
+        self, name: ScheduleName, *, at: Moment | None = None, owner: Owner = None
+    ) -> int:
+        """Submit a schedule's job now, also while it is paused, and return the job's id.
+
+        Its times stay. A repeat with the same `at` returns the same job.
+
+        Args:
+            name: the schedule's name.
+            at: names this run, to the second; by default, now.
+            owner: the schedule's owner.
+
+        Raises:
+            NoSuchSchedule: there is none with this name.
+            StillRunning: its last job has not ended, and it may not overlap.
+            JobUnknown: it starts from the checkpoint of a job that is gone.
+            NotUploaded: what it needs is no longer stored.
+        """
+        return self._schedules(owner).run(name, at or datetime.now(UTC), self._lane_ids)
 
     @verb("DELETE", SCHEDULE, SUBMITTER, again=False, errors=(404,), tag="schedules")
     def remove_schedule(self, name: ScheduleName, *, owner: Owner = None) -> None:

@@ -198,7 +198,7 @@ def test_an_owner_is_limited(admin: Command) -> None:
         (["key", "create", "--owner", "x", "--expires", "0"], "below a second"),
         (["key", "create", "--owner", "x", "--expires", "9999999999d"], "too long"),
         (["key", "create", "--owner", "x", "--public-key-file", "nowhere"], "nowhere"),
-        (["events", "--since", "yesterday"], "--since: 'yesterday' is not a duration"),
+        (["events", "--since", "soon"], "--since: 'soon' is neither an age nor a time"),
     ],
 )
 def test_what_cannot_be_asked_for(forge: Command, arguments: list[str], said: str) -> None:
@@ -211,6 +211,7 @@ def test_the_trail_is_told_by_job_worker_and_actor(admin: Command, project: Path
     admin("worker", "create", "w")
     everything = rows(admin, "events", "--since", "1h")
     assert rows(admin, "events", "--since", "2026-11-01") == everything
+    assert rows(admin, "events", "--since", "yesterday") == everything
     told(admin("events", "--since", "9000-01-01"), 2, "has not come yet")
     assert {"submitted", "worker_created"} <= {str(row["action"]) for row in everything}
     of_job = rows(admin, "events", "--job", job)
@@ -243,7 +244,11 @@ def test_a_template_is_kept_shown_used_and_removed(admin: Command, project: Path
         job, "project", "night", 3,
     )  # fmt: skip
     planned = admin("submit", project, "--template", "nightly", "--dry-run", "-o", "json")
-    assert json.loads(planned.stdout)["job"]["config_name"] == "nightly"
+    job_planned = json.loads(planned.stdout)["job"]
+    assert (job_planned["command"], job_planned["queue"]) == (["ls", "-l"], "night")
+    again = admin("rerun", job, "--priority", "7", "--dry-run", "-o", "json")
+    assert json.loads(again.stdout)["job"]["priority"] == 7
+    assert len(rows(admin, "ps")) == 1
     assert admin("template", "remove", "nightly").returncode == 0
     told(admin("template", "show", "nightly"), 3, "'nightly'")
     told(admin("submit", project, "--template", "nightly"), 3, "'nightly'")

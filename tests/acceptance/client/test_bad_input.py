@@ -88,6 +88,18 @@ def test_a_line_in_quotes_is_split_and_one_for_a_shell_refused(
         told(done, 2, "'&&'", "write: bash -c 'python train.py && echo hi'")
 
 
+def test_a_dry_run_shows_each_job_and_needs_no_queue(forge: Command, project: Path) -> None:
+    dry = ("--dry-run", "-o", "json")
+    command = ("--", "python", "train.py", "{lr}")
+    plan = json.loads(forge("benchmark", project, *dry, "--matrix", "lr=1,2", *command).stdout)
+    assert [job["command"][-1] for job in plan["jobs"]] == ["1", "2"]
+    assert [file["path"] for file in plan["files"]] == ["train.py"]
+    plan = json.loads(forge("test", project, *dry).stdout)
+    assert plan["job"]["kind"] == "test"
+    plan = json.loads(forge("run-handler", "resize", "--arg", "size=3", *dry).stdout)
+    assert (plan["job"]["arguments"], plan["files"]) == ({"size": 3}, [])
+
+
 @pytest.mark.parametrize("command", [[], [""], ["  "]])
 def test_an_empty_command(forge: Command, project: Path, command: list[str]) -> None:
     told(forge("submit", project, "--", *command), 2, "is empty")

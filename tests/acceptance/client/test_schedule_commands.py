@@ -51,6 +51,8 @@ def shows(done: CompletedProcess[str], *said: str) -> None:
 
 
 def test_a_schedule_from_its_first_day_to_its_last(ann: Command, database_url: str) -> None:
+    shows(ann(*ADD, "0 3 * * *", "--name", "x", "--dry-run", *COMMAND), "nothing was uploaded")
+    assert json.loads(ann("schedule", "list", "-o", "json").stdout) == []
     done = ann(
         *ADD, "0 3 * * 1-5", "--name", "nightly", "--timezone", "Europe/Berlin", "--gpu", "1",
         "--label", "zone=eu*", "--env", "A=b", "--no-overlap", *COMMAND,
@@ -70,6 +72,13 @@ def test_a_schedule_from_its_first_day_to_its_last(ann: Command, database_url: s
     shows(ann("show", job), "schedule nightly, due ", "schedule:nightly")
     shows(ann("explain", job), "submitted by", "schedule nightly, due ")
     shows(ann("schedule", "show", "nightly"), "last job", f"{job}, queued")
+    told(ann("schedule", "run", "nightly"), 4, f"job {job} of the schedule", f"cancel {job}")
+    ann("cancel", job)
+    planned = json.loads(ann("schedule", "run", "nightly", "--dry-run", "-o", "json").stdout)
+    assert planned["job"]["command"][-1] == "3"
+    by_hand = ann("schedule", "run", "nightly")
+    shows(by_hand, "'nightly' is queued")
+    shows(ann("show", by_hand.stdout.strip()), "schedule nightly, due ")
     shows(ann("schedule", "remove", "nightly"), "removed")
     told(ann("schedule", "show", "nightly"), 3, "ann has no schedule 'nightly'", "schedule list")
 

@@ -103,8 +103,8 @@ def of_input(body: object = None) -> Callable[[World, str], Request]:
     return of_anns("inputs", World.input, body)
 
 
-def of_schedule(body: object = None) -> Callable[[World, str], Request]:
-    return of_anns("schedules", World.schedule, body)
+def of_schedule(body: object = None, path: str = "schedules") -> Callable[[World, str], Request]:
+    return of_anns(path, World.schedule, body)
 
 
 def of_notification(
@@ -237,6 +237,7 @@ TABLE: dict[tuple[str, str], Case] = {
     ("put", "/api/v1/queue/schedules/{name}"): (KEEPS, of_schedule(WEEKLY)),
     ("patch", "/api/v1/queue/schedules/{name}"): (ACTS_ON_OWN, of_schedule({"paused": True})),
     ("delete", "/api/v1/queue/schedules/{name}"): (ACTS_ON_OWN, of_schedule()),
+    ("post", "/api/v1/queue/run-schedule/{name}"): (ACTS_ON_OWN, of_schedule({}, "run-schedule")),
     ("get", "/api/v1/queue/notifications"): (READS, fixed("/api/v1/queue/notifications")),
     ("put", "/api/v1/queue/notifications/{name}"): (KEEPS, of_notification(HOOK)),
     ("delete", "/api/v1/queue/notifications/{name}"): (ACTS_ON_OWN, of_notification()),

@@ -52,6 +52,7 @@ CHANGES: dict[str, Act] = {
     "keep_schedule": lambda s, _: s.keep_schedule("nightly", "0 3 * * *", SPEC),
     "check_schedule": lambda s, _: s.check_schedule("nightly", "0 3 * * *"),
     "pause_schedule": lambda s, _: s.pause_schedule("nightly"),
+    "run_schedule": lambda s, _: s.run_schedule("nightly"),
     "remove_schedule": lambda s, _: s.remove_schedule("nightly"),
 }
 RULES: dict[str, Act] = {
@@ -67,6 +68,7 @@ RULES: dict[str, Act] = {
         "nightly", "0 3 * * *", SPEC, owner="ann"
     ),
     "pausing another owner's schedule": lambda s, _: s.pause_schedule("nightly", owner="ann"),
+    "running another owner's schedule": lambda s, _: s.run_schedule("nightly", owner="ann"),
     "removing another owner's schedule": lambda s, _: s.remove_schedule("nightly", owner="ann"),
     "sweep of another owner": lambda s, _: s.findings.sweep("grid", owner="ann"),
 }

@@ -51,7 +51,8 @@ def admin(client: Client) -> Admin:
 
 
 def refusal(code: str) -> pytest.RaisesExc[ClientError]:
-    return pytest.RaisesExc(ClientError, check=lambda error: error.code == code)
+    kind = type(ClientError("", code=code))
+    return pytest.RaisesExc(kind, check=lambda error: type(error) is kind and error.code == code)
 
 
 def valid_key(rig: Rig, text: str) -> bool:

@@ -122,6 +122,33 @@ def test_jobs_run_the_code_of_the_day_the_schedule_was_added(
     assert client.schedules() == []
 
 
+def test_a_run_by_hand_is_one_job_and_moves_no_time(
+    client: Client, backend: Backend, rig: Rig
+) -> None:
+    kept = backend.keep_schedule("n", DAILY, SPEC)
+    backend.pause_schedule("n")
+    at = rig.clock.now
+    first = backend.run_schedule("n", at=at)
+    assert backend.run_schedule("n", at=at) == first
+    later = backend.keep_schedule("n", DAILY, {**SPEC, "queue": "night"}, overlap=False)
+    assert backend.run_schedule("n", at=at) == first
+    assert later.next_times == kept.next_times == backend.schedule("n").next_times
+    with refusal("schedule_still_running"):
+        client.run_schedule("n")
+    rig.clock.advance(86_400)
+    rig.tick.run()
+    shown = backend.schedule("n")
+    assert f"job {first} had not ended" in str(shown.error)
+    backend.cancel(first)
+    second = client.run_schedule("n")
+    assert second.status().queue == "night"
+    assert [job.job_id for job in client.jobs()] == [second.id, first]
+    assert (shown.last_job_id, backend.schedule("n").last_job_id) == (first, second.id)
+    assert backend.schedule("n").next_times == shown.next_times
+    with refusal("schedule_not_found"):
+        client.run_schedule("none")
+
+
 def test_others_schedules_are_neither_seen_nor_changed(api: Api, rig: Rig) -> None:
     ann, bob = (api.key(owner, Role.SUBMITTER) for owner in ("ann", "bob"))
     root = api.caller(bearer(key(rig, "root")))
@@ -132,6 +159,9 @@ def test_others_schedules_are_neither_seen_nor_changed(api: Api, rig: Rig) -> No
     for method, said in (("GET", None), ("PATCH", {"paused": True}), ("DELETE", None)):
         problem(bob.call(method, path, said), 404, "schedule_not_found")
         problem(bob.call(method, f"{path}?owner=ann", said), 403, "forbidden")
+    run = "/api/v1/queue/run-schedule/nightly"
+    problem(bob.call("POST", run), 404, "schedule_not_found")
+    problem(bob.call("POST", f"{run}?owner=ann"), 403, "forbidden")
     problem(bob.call("PUT", f"{path}?owner=ann", body), 403, "forbidden")
     problem(bob.call("GET", "/api/v1/queue/schedules?owner=ann"), 403, "forbidden")
     assert bob.call("PUT", path, body).status_code == 200

@@ -129,6 +129,10 @@ TABLE = {
         each(NO, IN, NO, IN),
         lambda world: ("/schedules/pause", {"name": world.schedule(), **PAUSED}),
     ),
+    ("POST", "/schedules/run"): (
+        each(NO, IN, NO, IN),
+        lambda world: ("/schedules/run", {"name": world.schedule(), **PAUSED}),
+    ),
     ("GET", "/inputs"): (SEES, fixed("/inputs")),
     ("POST", "/inputs/add"): (SUBMITS, fixed("/inputs/add", name="x", source="folder:sets")),
     # Each has inputs of the own.

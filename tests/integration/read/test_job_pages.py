@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from datetime import timedelta
 from operator import eq, ge, gt, le, lt
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.job_filter import Filter, parse
+from forge_schema.model.quantities import moment
 from forge_schema.model.states import Reason, State
 from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.read import job_pages
@@ -123,7 +125,7 @@ def fits(wanted: Filter, job: dict[str, Any]) -> bool:
             meant = {"queued": ("ready", "scheduled"), "failed": ("failed", "dead")}
             good = any(job["state"] in meant.get(v, (v,)) for v in values)
         elif key == "since":
-            good = wanted.since is not None and job["age"] <= wanted.since
+            good = job["submitted_at"] >= moment(values[0], job["now"])
         elif key == "id":
             good = str(job["job_id"]) in values
         elif key == "name":
@@ -175,7 +177,7 @@ def everything(rig: Rig) -> list[dict[str, Any]]:
     return rig.rows(
         "SELECT job_status.*, job.kind, job.sweep, shape.labels,"
         " coalesce(job.spec -> 'parameters', '{}') AS parameters,"
-        " forge_now() - job.submitted_at AS age"
+        " forge_now() AS now"
         " FROM job_status JOIN job ON job.id = job_status.job_id JOIN lane ON lane.id = job.lane_id"
         " JOIN shape ON shape.id = lane.shape_id ORDER BY job_id DESC"
     )
@@ -191,7 +193,8 @@ def test_a_filter_finds_what_it_says(
     jobs = everything(past)
     assert {job["state"] for job in jobs} == {s.value for s in State}
     assert sum(job["archived"] for job in jobs) > 15
-    for text in FILTERS:
+    exact = f"since:{(past.clock.now - timedelta(hours=2)).isoformat()}"
+    for text in (*FILTERS, exact, "since:today", "since:yesterday owner:ann"):
         wanted = parse(text)
         for scope in (None, ["ann"], ["ann", "bob"]):
             mine = [job for job in jobs if scope is None or job["owner"] in scope]

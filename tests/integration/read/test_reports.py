@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -199,6 +199,8 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
         ("7d", NOW - timedelta(days=7)),
         ("2 w", NOW - timedelta(days=14)),
         ("2026-11-01", datetime(2026, 11, 1, tzinfo=UTC)),
+        ("today", datetime.combine(NOW.date(), time(), UTC)),
+        (" yesterday", datetime.combine(NOW.date() - timedelta(days=1), time(), UTC)),
         ("2026-11-01T08:00+02:00", datetime(2026, 11, 1, 6, tzinfo=UTC)),
         ("2026-11-01T08:00:00Z", datetime(2026, 11, 1, 8, tzinfo=UTC)),
     ],
@@ -208,7 +210,7 @@ def test_a_time_to_begin_at_is_an_age_or_a_moment(said: str, meant: datetime) ->
 
 
 @pytest.mark.parametrize(
-    "said", ["", "7", "7y", "-7d", "yesterday", "20261101", "999999w", "2026-13-01"]
+    "said", ["", "7", "7y", "-7d", "tomorrow", "20261101", "999999w", "2026-13-01"]
 )
 def test_what_is_no_time_is_refused(said: str) -> None:
     with pytest.raises(SinceInvalid):

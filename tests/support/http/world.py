@@ -183,7 +183,8 @@ class World:
         """Return a schedule of ann's, which an earlier request may have removed."""
         self.api.rig.rows(
             "INSERT INTO schedule (owner, name, cron, spec, next_at)"
-            " VALUES ('ann', 'weekly', '0 3 * * 0', '{}', forge_now()) ON CONFLICT DO NOTHING"
+            " VALUES ('ann', 'weekly', '0 3 * * 0', '{\"name\": \"x\", \"command\": [\"ls\"]}',"
+            " forge_now()) ON CONFLICT DO NOTHING"
         )
         return "weekly"
 

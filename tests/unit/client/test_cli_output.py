@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -13,8 +14,12 @@ from forge_client.cli.show import output
 from forge_client.cli.show.output import Format
 from forge_client.cli.show.standing import why_in_a_list
 from forge_client.cli.show.waiting import exit_code, wait_for
-from forge_client.errors import MEANINGS, ExitCode
+from forge_client.errors import BY_EXIT_CODE, MEANINGS, ClientError, ExitCode
+from forge_client.http.objects import UrlRefused
+from forge_client.project.image_tar import ImageTarUnfit
+from forge_client.project.listing import BundleError
 from forge_client.results.endings import TWICE, ending
+from forge_schema.model.errors import KINDS
 from support.client.backends import NOON, FakeBackend, ended, job
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "exit-codes.md"
@@ -54,11 +59,34 @@ def test_an_empty_list_is_still_json(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_every_exit_code_is_documented() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    listed = [line.split("|")[1:3] for line in text.splitlines() if line.startswith("| ")][1:]
-    assert {(int(code), name.strip(" `")) for code, name in listed} == {
+    rows = [line.split("|")[1:4] for line in text.splitlines() if line.startswith("| ")][1:]
+    listed = [(int(code), name.strip(" `"), kind.strip(" `")) for code, name, kind in rows]
+    assert {(code, name) for code, name, _ in listed} == {
         (code.value, code.name) for code in ExitCode
     }
+    kinds: list[type[ClientError]] = [ClientError, *BY_EXIT_CODE.values()]
+    assert {kind: code for code, _, kind in listed if kind} == {
+        kind.__name__: kind.exits_with for kind in kinds
+    }
     assert set(MEANINGS) == set(ExitCode)
+
+
+@pytest.mark.parametrize("code", [*KINDS, "job_failed"])
+def test_an_error_is_of_the_class_of_its_code_also_in_another_process(code: str) -> None:
+    error = ClientError("it is so", hint="do this", code=code)
+    expected = BY_EXIT_CODE.get(error.exit_code, ClientError)
+    assert type(error) is expected
+    assert error.exit_code == expected.exits_with
+    sent = pickle.loads(pickle.dumps(error))  # noqa: S301 - made in the line itself
+    assert type(sent) is expected
+    assert (sent.message, sent.hint, sent.code) == ("it is so", "do this", code)
+
+
+def test_a_class_of_its_own_is_caught_with_those_of_its_exit_code() -> None:
+    for kind in (BundleError, ImageTarUnfit, UrlRefused):
+        error = kind("it is so")
+        assert error.exit_code == kind.exits_with != ExitCode.FAILED
+        assert isinstance(error, BY_EXIT_CODE[error.exit_code])
 
 
 @pytest.mark.parametrize(

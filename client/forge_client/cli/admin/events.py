@@ -13,10 +13,10 @@ from forge_schema.trail import in_words, rest_of
 from forge_client.backend import Backend
 from forge_client.cli.options.names import job_id
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.values import FormatOption, moment, span
+from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, brief
-from forge_client.errors import ClientError
+from forge_client.results.names import age, require_moment
 
 PAGE, ON_SCREEN = 1000, 25
 # Half an hour of a busy queue has enough for a screen; of a quiet one, a week may not.
@@ -37,7 +37,7 @@ def events(
     actor: Annotated[
         str | None, typer.Option(help="Only this actor, e.g. user:ann, key:ID or worker:7.")
     ] = None,
-    since: Annotated[str, typer.Option(help="Where to start, e.g. 90m, 7d or 2026-11-01.")] = "1d",
+    since: Annotated[str, typer.Option(help="Where to start: 90m, yesterday, 2026-11-01.")] = "1d",
     count: Annotated[
         int | None,
         typer.Option(
@@ -47,11 +47,11 @@ def events(
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Print the audit trail: a table with the newest first, JSON with the oldest first."""
-    age = None if "-" in since[1:] else span("--since", since)
+    require_moment("--since", since)
     table = form is Format.TABLE
     most = count or (ON_SCREEN if table and sys.stdout.isatty() else None)
     with backend_of(context) as backend:
-        back = age or _since(backend, since)
+        back = age("--since", since, backend)
         worker_id = _worker_id(backend, worker)
 
         def read(since: timedelta) -> Iterator[Event]:
@@ -105,16 +105,6 @@ def _pages(
         if len(page) < PAGE:
             return
         after = page[-1].at
-
-
-def _since(backend: Backend, text: str) -> timedelta:
-    """Return how long ago a time was by the queue's clock."""
-    age = backend.overview().at - moment("--since", text, backend)
-    if age > timedelta(0):
-        return age
-    raise ClientError(
-        f"--since {text!r} has not come yet", hint="write 7d or 2026-11-01", code="option_invalid"
-    )
 
 
 def _worker_id(backend: Backend, worker: str | None) -> int | None:

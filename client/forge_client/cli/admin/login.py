@@ -25,7 +25,7 @@ from forge_schema.service.verb import API
 
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import narration
-from forge_client.errors import ClientError, ExitCode, as_client_error
+from forge_client.errors import ClientError, ExitCode, NotAllowed, as_client_error
 from forge_client.http import Server, logins
 from forge_client.http.transport import Transport
 from forge_client.login_link import login_link
@@ -110,11 +110,12 @@ def accept(server: Server, invitation: str) -> None:
     except ClientError as error:
         if not _works(server, text):
             logins.keep(server.url, former) if former else logins.forget(server.url)
-            if error.exit_code == ExitCode.DENIED:
+            if isinstance(error, NotAllowed):
                 raise ClientError(
                     "this invitation was accepted already, was revoked, or has expired",
                     hint="ask an admin for another one: `forge invite OWNER`",
                     code="not_invited",
+                    exit_code=ExitCode.DENIED,
                 ) from error
             raise
     with closing(Transport(_as(server, text))) as asked:
@@ -152,10 +153,8 @@ def logout(
     try:
         with closing(Transport(_as(server, key))) as asked:
             asked.send("DELETE", f"{PAGE}/key", again=True)
-    except ClientError as error:
-        # It is over already.
-        if error.exit_code != ExitCode.DENIED:
-            raise
+    except NotAllowed:
+        pass  # It is over already.
     logins.forget(server.url)
     narration.say(f"logged out of {server.url}")
 

@@ -62,7 +62,7 @@ def show(
         str | None,
         typer.Option(
             "--since",
-            help="How far back: 7d, 12h, 2026-11-01, all; default: 7d where it is summed up.",
+            help="How far back: 7d, yesterday, 2026-11-01, all; default: 7d where it is summed up.",
         ),
     ] = None,
     until: Annotated[

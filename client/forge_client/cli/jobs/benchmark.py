@@ -14,12 +14,12 @@ from forge_client.cli.options import job_options as o
 from forge_client.cli.options.command_line import JobCommand, VerbNames
 from forge_client.cli.options.names import sweeps, teams
 from forge_client.cli.options.session import backend_of, settings_of
-from forge_client.cli.options.values import FormatOption
+from forge_client.cli.options.values import DryRunOption, FormatOption
 from forge_client.cli.plans import search
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago, brief, inline
 from forge_client.cli.show.plot import bars
-from forge_client.cli.show.submitted import ready, send
+from forge_client.cli.show.submitted import ready, send, show_plan
 from forge_client.connection import connect
 from forge_client.findings import all_points
 from forge_client.findings import sweeps as newest
@@ -69,6 +69,7 @@ def benchmark(
     sweep: Annotated[
         str | None, typer.Option(help="Prefix of the sweep's name; default: the job's name.")
     ] = None,
+    dry_run: DryRunOption = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Submit one job per combination of parameters, all or none.
@@ -89,9 +90,13 @@ def benchmark(
         key=key,
     )
     settings = settings_of(context, project)
-    with connect(settings) as backend, packing(requests, per_job) as packed:
+    with packing(requests, per_job) as packed:
         whole = ready(settings.job_owner, project, packed.requests, folder, files=packed.files)
-        ids = send(backend, whole)
+        if dry_run:
+            show_plan(settings, whole, form)
+            return
+        with connect(settings) as backend:
+            ids = send(backend, whole)
     many = f"{counted(len(ids), 'job')}, {ids[0]} to {ids[-1]}"
     named = many if len(ids) > 1 else f"job {ids[0]}"
     narration.say(f"{named}; `forge sweep show {made}` shows the results")

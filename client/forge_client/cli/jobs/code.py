@@ -11,11 +11,11 @@ from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_fields import INSTALLING, PACKING, changes
 from forge_client.cli.options.names import JobId, checkpoint
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.values import FormatOption
+from forge_client.cli.options.values import DryRunOption, FormatOption, WaitOption
 from forge_client.cli.show import narration
 from forge_client.cli.show.output import Format
 from forge_client.cli.show.standing import no_patch_text, revision_text
-from forge_client.cli.show.submitted import show_submitted
+from forge_client.cli.show.submitted import show_planned, show_submitted
 from forge_client.code import differences, fetch, listed_packages, uncommitted
 from forge_client.project.checkpoint_names import of_job
 from forge_client.project.submission import repeated
@@ -91,9 +91,8 @@ def rerun(
             help="Start from this checkpoint of the job, or of another one.",
         ),
     ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Follow the log and exit with the job's exit code.")
-    ] = False,
+    wait: WaitOption = False,
+    dry_run: DryRunOption = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Submit a job again: the same code, command and options, but for what is given."""
@@ -101,5 +100,10 @@ def rerun(
     if from_checkpoint:
         changed["from_checkpoint"] = checkpoint(context, of_job(job, from_checkpoint))
     with backend_of(context) as backend:
-        (job_id,) = backend.submit([repeated(backend.request(job), changed)])
+        again = repeated(backend.request(job), changed)
+        if dry_run:
+            backend.check([again])
+            show_planned([again], form)
+            return
+        (job_id,) = backend.submit([again])
         show_submitted(backend, job_id, form, wait=wait)

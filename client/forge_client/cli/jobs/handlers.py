@@ -11,10 +11,10 @@ from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_fields import IMAGES, INSTALLING, changes
 from forge_client.cli.options.names import JobId
 from forge_client.cli.options.session import backend_of, settings_of
-from forge_client.cli.options.values import FormatOption
+from forge_client.cli.options.values import DryRunOption, FormatOption, WaitOption
 from forge_client.cli.show import output
 from forge_client.cli.show.output import Format, inline
-from forge_client.cli.show.submitted import ready, show_submitted
+from forge_client.cli.show.submitted import ready, show_plan, show_submitted
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.project.request import Request
@@ -33,9 +33,8 @@ def run_handler(
     folder: Annotated[
         Path | None, typer.Option(help="Project to put in the work folder; default: none.")
     ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Follow the log and exit with the job's exit code.")
-    ] = False,
+    wait: WaitOption = False,
+    dry_run: DryRunOption = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Run a handler that an operator installed on a worker.
@@ -56,10 +55,12 @@ def run_handler(
         "requirements": False,
     })  # fmt: skip
     settings = settings_of(context)
+    whole = ready(settings.job_owner, project, [request], folder)
+    if dry_run:
+        show_plan(settings, whole, form)
+        return
     with connect(settings) as backend:
-        (job_id,) = backend.submit(
-            uploaded(backend, ready(settings.job_owner, project, [request], folder))
-        )
+        (job_id,) = backend.submit(uploaded(backend, whole))
         show_submitted(backend, job_id, form, wait=wait)
 
 

@@ -6,11 +6,11 @@ import typer
 
 from forge_client.cli.options.names import LAST, JobId
 from forge_client.cli.options.session import backend_of, given
-from forge_client.cli.options.values import moment
 from forge_client.cli.show import output
 from forge_client.cli.show.log_lines import Shaping, pattern
 from forge_client.cli.show.waiting import begun, followed, stored_log
 from forge_client.results.log_reader import LogPart
+from forge_client.results.names import moment, require_moment
 
 ALL = "all"
 
@@ -43,7 +43,7 @@ def logs(
         str | None,
         typer.Option(
             metavar="AGE|TIME",
-            help="Only output stored since then, e.g. 10m, 2h, 2026-11-01T12:00; whole chunks.",
+            help="Only output stored since then: 10m, yesterday, 2026-11-01T12:00; whole chunks.",
         ),
     ] = None,
     tail: Annotated[
@@ -65,6 +65,8 @@ def logs(
     Lines of a job with several ranks begin with the rank.
     """
     wanted = None if grep is None else pattern(grep)
+    if since is not None:
+        require_moment("--since", since)
     with backend_of(context) as backend:
         begin = None if since is None else moment("--since", since, backend)
         part = LogPart(attempt, None if rank == ALL else int(rank), begin, tail)

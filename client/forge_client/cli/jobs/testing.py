@@ -13,10 +13,10 @@ from forge_client.cli.options.command_line import COMMAND
 from forge_client.cli.options.job_fields import changes
 from forge_client.cli.options.names import JobId
 from forge_client.cli.options.session import backend_of, settings_of
-from forge_client.cli.options.values import FormatOption
+from forge_client.cli.options.values import DryRunOption, FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format
-from forge_client.cli.show.submitted import ready, send
+from forge_client.cli.show.submitted import ready, send, show_plan
 from forge_client.cli.show.waiting import wait_and_show
 from forge_client.connection import connect
 from forge_client.findings import all_tests
@@ -45,6 +45,7 @@ def run_tests(
         str | None,
         typer.Option(help="Path of the JUnit report, if the runner has no option for it."),
     ] = None,
+    dry_run: DryRunOption = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Run a project's tests as a job, follow its log, and exit with its exit code.
@@ -61,8 +62,12 @@ def run_tests(
         "command": [*shlex.split(program), *context.meta.get(COMMAND, [])],
     })  # fmt: skip
     settings = settings_of(context, project)
+    whole = ready(settings.job_owner, project, [request], folder)
+    if dry_run:
+        show_plan(settings, whole, form)
+        return
     with connect(settings) as backend:
-        (job_id,) = send(backend, ready(settings.job_owner, project, [request], folder))
+        (job_id,) = send(backend, whole)
         code = wait_and_show(backend, job_id, form)
         rows = list(all_tests(backend.findings, job_id))
         if rows:

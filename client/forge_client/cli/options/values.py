@@ -3,19 +3,24 @@
 import base64
 import binascii
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from forge_schema.model.quantities import seconds
 
-from forge_client.backend import Backend
 from forge_client.cli.show.output import Format
 from forge_client.errors import ClientError
 
 FormatOption = Annotated[
     Format, typer.Option("--output", "-o", envvar="FORGE_OUTPUT", help="How to print the data.")
+]
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Follow the log and exit with the job's exit code.")
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Check it, and list the files; submit nothing.")
 ]
 Expires = Annotated[
     str | None, typer.Option("--expires", help="Lifetime, e.g. 30d. Default: never expires.")
@@ -57,26 +62,6 @@ def span(option: str, text: str) -> timedelta:
     if duration < timedelta(seconds=1):
         raise _invalid(f"{option} {text!r} is below a second")
     return duration
-
-
-def moment(option: str, text: str, backend: Backend) -> datetime:
-    """Return the point in time that an option names, by default in this machine's time zone.
-
-    An age is subtracted from the queue's clock, since this machine's may be wrong.
-
-    Raises:
-        ClientError: it is neither a time nor an age.
-    """
-    try:
-        if "-" in text[1:]:
-            return datetime.fromisoformat(text).astimezone(UTC)
-        age = timedelta(seconds=seconds(text))
-        return backend.overview().at - age
-    except (ValueError, OverflowError) as error:
-        raise _invalid(
-            f"{option} {text!r} is neither a time nor how long ago",
-            "write 10m, 2h, 3d, or a time as 2026-11-01T12:00",
-        ) from error
 
 
 def _invalid(message: str, hint: str = "write 12h or 30d") -> ClientError:

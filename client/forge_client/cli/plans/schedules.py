@@ -1,7 +1,7 @@
 """`forge schedule`: jobs that are submitted at the times of a cron expression."""
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,9 +13,10 @@ from forge_client.cli.options import job_options as o
 from forge_client.cli.options.command_line import JobCommand, VerbNames
 from forge_client.cli.options.names import schedules
 from forge_client.cli.options.session import backend_of, settings_of
-from forge_client.cli.options.values import FormatOption
+from forge_client.cli.options.values import DryRunOption, FormatOption, WaitOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago, inline
+from forge_client.cli.show.submitted import show_plan, show_planned, show_submitted
 from forge_client.connection import connect
 from forge_client.project.submit import uploaded
 
@@ -78,6 +79,7 @@ def add(
             "--overlap/--no-overlap", help="Submit a job even if the last one is unfinished."
         ),
     ] = True,
+    dry_run: DryRunOption = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Submit a folder and a command at each time of a cron expression.
@@ -88,7 +90,10 @@ def add(
     # What is said of the folder comes after a fault of the times.
     with connect(settings_of(context, o.project_of(context))) as backend:
         backend.check_schedule(name, cron, timezone=timezone)
-        _, whole = described(context, folder, config)
+        settings, whole = described(context, folder, config)
+        if dry_run:
+            show_plan(settings, whole, form)
+            return
         (spec,) = uploaded(backend, whole)
         spec.pop("owner", None)
         kept = backend.keep_schedule(name, cron, spec, timezone=timezone, overlap=overlap)
@@ -126,6 +131,25 @@ def resume(context: typer.Context, name: Name) -> None:
     with backend_of(context) as backend:
         backend.pause_schedule(name, paused=False)
     narration.say(f"schedule {name} resumed")
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    name: Name,
+    wait: WaitOption = False,
+    dry_run: DryRunOption = False,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Submit a schedule's job now, also while it is paused. Its times stay."""
+    with backend_of(context) as backend:
+        if dry_run:
+            kept = backend.schedule(name).spec
+            backend.check([kept])
+            show_planned([kept], form)
+            return
+        job_id = backend.run_schedule(name, at=datetime.now(UTC))
+        show_submitted(backend, job_id, form, wait=wait)
 
 
 @app.command()

@@ -9,10 +9,10 @@ from forge_schema.model.spec import MOST_PARALLEL
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.session import settings_of
-from forge_client.cli.options.values import FormatOption
+from forge_client.cli.options.values import DryRunOption, FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, inline
-from forge_client.cli.show.submitted import ready
+from forge_client.cli.show.submitted import ready, show_plan
 from forge_client.connection import connect, require_extra
 from forge_client.default_paths import studies
 from forge_client.errors import ClientError, ExitCode
@@ -85,6 +85,7 @@ def run(
     sweep: Annotated[
         str | None, typer.Option(help="Prefix of the sweep's name; default: the job's name.")
     ] = None,
+    dry_run: DryRunOption = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Search for the best parameters: Optuna chooses each trial's, and a job runs it.
@@ -123,9 +124,13 @@ def run(
         for parameter, numbers in plan.ranges.items():
             if numbers.note:
                 narration.say(f"{parameter}: {numbers.note}")
+        base = base.model_copy(update={"idempotency_key": None})
+        whole = ready(settings.job_owner, project, [base], folder)
+        if dry_run:
+            show_plan(settings, whole, form)
+            return
         with _storage(settings, storage) as kept:
-            base = base.model_copy(update={"idempotency_key": None})
-            (spec,) = uploaded(backend, ready(settings.job_owner, project, [base], folder))
+            (spec,) = uploaded(backend, whole)
             plan = plan.model_copy(update={"spec": spec})
             _drive(backend, Search.begun(kept, plan), form)
 

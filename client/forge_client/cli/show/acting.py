@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from forge_schema.model.quantities import names_text
 
 from forge_client.cli.show import narration
-from forge_client.errors import ClientError, ExitCode
+from forge_client.errors import ClientError, Conflict, NotFound
 from forge_client.results.endings import it_is
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ def each_of(ids: Sequence[int], act: Callable[[int], None]) -> None:
     for job in ids:
         try:
             act(job)
-        except ClientError as error:
-            if error.exit_code not in {ExitCode.NOT_FOUND, ExitCode.CONFLICT}:
-                raise
+        except (NotFound, Conflict) as error:
             refused.append(error)
     if refused:
         message = "; ".join(error.message for error in refused)

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from forge_client.errors import ClientError, ExitCode
+from forge_client.errors import Unreachable
 
 T = TypeVar("T")
 Cell = tuple[str, str]
@@ -58,9 +58,7 @@ def watch(
                 return
             try:
                 seen, trouble = look(), ""
-            except ClientError as error:
-                if error.exit_code != ExitCode.UNREACHABLE:
-                    raise
+            except Unreachable as error:
                 trouble = error.message
 
 

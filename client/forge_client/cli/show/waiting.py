@@ -11,7 +11,7 @@ from forge_schema.model.quantities import counted, names_text
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.log_lines import Shaping
 from forge_client.cli.show.output import Format
-from forge_client.errors import ClientError, ExitCode
+from forge_client.errors import ClientError, ExitCode, Unreachable
 from forge_client.findings import everything
 from forge_client.results.endings import attempt_ending, decisive, ending, what_follows
 from forge_client.results.log_reader import LogPart, LogPiece, LogReading, follow
@@ -58,7 +58,7 @@ def wait_for(
         return ExitCode.INTERRUPTED
     except ClientError as error:
         teller.end_line()
-        if error.exit_code == ExitCode.UNREACHABLE:
+        if isinstance(error, Unreachable):
             error.hint += f"; the job keeps running, and `forge logs -f {job_id}` follows it again"
         raise
     return exit_code(teller.known) if teller.known else ExitCode.FAILED

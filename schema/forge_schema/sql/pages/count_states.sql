@@ -68,7 +68,6 @@ SELECT
     count(*)::integer AS jobs,
     (SELECT count(*) FROM newest) = (SELECT reach FROM span) AS more
 FROM there
-WHERE %(since)s::interval IS NULL
-    OR (SELECT job.submitted_at FROM job WHERE job.id = there.job_id)
-        >= forge_now() - %(since)s::interval
+WHERE %(since)s::timestamptz IS NULL
+    OR (SELECT job.submitted_at FROM job WHERE job.id = there.job_id) >= %(since)s::timestamptz
 GROUP BY there.state

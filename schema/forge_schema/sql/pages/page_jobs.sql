@@ -207,7 +207,7 @@ page AS MATERIALIZED (
                     WHERE job_tag.job_id = job.id
                 )
             )
-            AND (%(since)s::interval IS NULL OR job.submitted_at >= forge_now() - %(since)s::interval)
+            AND (%(since)s::timestamptz IS NULL OR job.submitted_at >= %(since)s::timestamptz)
             AND NOT EXISTS (
                 SELECT FROM jsonb_array_elements(%(parameters)s::jsonb) AS term (any_of)
                 WHERE NOT EXISTS (
@@ -254,7 +254,7 @@ SELECT
     seen.looked, span.reach, seen.lowest,
     coalesce(
         (
-            SELECT job.submitted_at < forge_now() - %(since)s::interval - interval '1 hour'
+            SELECT job.submitted_at < %(since)s::timestamptz - interval '1 hour'
             FROM job WHERE job.id = seen.lowest
         ), false
     ) AS past,

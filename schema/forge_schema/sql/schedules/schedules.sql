@@ -1,7 +1,7 @@
 -- The schedules of some owners or of all, by name, or only the one of a name; each with the state of
 -- the last job that it submitted.
 SELECT
-    schedule.owner, schedule.name, schedule.cron, schedule.timezone, schedule.spec,
+    schedule.id, schedule.owner, schedule.name, schedule.cron, schedule.timezone, schedule.spec,
     schedule.paused, schedule.overlap, schedule.next_at, schedule.last_due_at,
     schedule.last_job_id, schedule.error, job_status.state AS last_state, forge_now() AS now
 FROM schedule

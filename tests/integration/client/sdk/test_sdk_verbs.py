@@ -196,7 +196,9 @@ def test_an_admin_does_all_from_python(client: Client, rig: Rig) -> None:
     client.revoke_key(key.id)
     assert client.create_worker("new").text.startswith("fgw_")
     client.delete_worker("new")
-    assert {"key_created", "key_revoked"} <= {event.action for event in client.events()}
+    assert {"key_created", "key_revoked"} <= {
+        event.action for event in client.events(since="yesterday")
+    }
     assert "queue_demand" in client.reports()
     assert client.report("queue_demand").to_frame().empty
     assert client.approvals() == []
@@ -208,6 +210,7 @@ def test_an_admin_does_all_from_python(client: Client, rig: Rig) -> None:
         (lambda: client.run_groups(by="nope"), "by: 'nope' is not known"),  # type: ignore[arg-type]
         (lambda: client.keep_template("empty"), "nothing to save"),
         (lambda: client.report("cost", since="1d", until="3d"), "end before it begins"),
+        (lambda: client.events(since="soon"), "since: 'soon' is neither an age nor a time"),
         (lambda: client.revoke_key(9999), "no API key 9999"),
         (lambda: client.rotate_key(12), "no API key 12"),
         (lambda: client.resume("nihgt"), "no queue 'nihgt': did you mean night"),

@@ -20,6 +20,20 @@ def schedules(request: Request, who: SeesPages, shared: Shared) -> Response:
     return page(request, who, "schedules.html", schedules=shared.service(who).schedules())
 
 
+@router.post("/run")
+def run(
+    request: Request,
+    who: SubmitsByPage,
+    shared: Shared,
+    *,
+    name: Annotated[Word, Form()],
+    owner: Annotated[Word, Form()],
+) -> Response:
+    """Submit a schedule's job now."""
+    job_id = shared.service(who).run_schedule(name, owner=owner)
+    return after(request, f"/jobs/{job_id}")
+
+
 @router.post("/pause")
 def pause(
     request: Request,
