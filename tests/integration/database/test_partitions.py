@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -10,10 +11,12 @@ import psycopg
 import pytest
 from forge_schema.database.migrate import upgrade
 from forge_schema.database.pool import Database
+from forge_schema.database.statements import PARAMETER, statement, statements
 from forge_schema.model.states import Reason
 from forge_schema.queue.queue import Queue
 from forge_schema.read.audit import Audit
 from forge_schema.sweeper.tick import Tick
+from support.database.session import SESSION
 from support.queue.rig import CENTURY
 
 if TYPE_CHECKING:
@@ -41,6 +44,13 @@ FIRST_ROW = """
     SELECT n, 1, 0, now(), n, gen_random_uuid(), 1, 1, now(), now(), 'preempted'
     FROM generate_series(1, 1000) AS n;
 """
+
+# Those whose plan cannot tell the type of a parameter by itself.
+SPANS = ("offline", "reap")
+# A list that is not empty; an update, or a lock of rows.
+CHOOSES = re.compile(r":exec_pruning_steps\s+\(")
+WAITS = re.compile(r":operation\s+2|\{LOCKROWS")
+PLANS = "SET client_min_messages = log; SET debug_print_plan = on; SET debug_pretty_print = off"
 
 
 def asked(url: str, query: str, *params: object) -> list[tuple[object, ...]]:
@@ -189,3 +199,35 @@ def test_an_upgrade_makes_the_months_that_rows_lack(
     for change in ("DELETE FROM {}", "TRUNCATE {}"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             asked(url, change.format(part))
+
+
+def planned(name: str) -> list[str]:
+    """Return what has a statement planned."""
+    text = statement(name)
+    names = list(dict.fromkeys(PARAMETER.findall(text)))
+    numbered = PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", text)
+    types = f"({', '.join(['interval'] * len(names))})" if name in SPANS else ""
+    values = f"({', '.join(['NULL'] * len(names))})" if names else ""
+    return [
+        f"PREPARE looked_at {types} AS {numbered}",
+        f"EXPLAIN EXECUTE looked_at{values}; DEALLOCATE looked_at",
+    ]
+
+
+def test_what_waits_for_a_row_does_not_choose_partitions_as_it_runs(rig: Rig) -> None:
+    """If the row changed meanwhile, Postgres 18 crashes, or chooses by the values of another."""
+    waiting = [name for name in statements() if "UPDATE" in statement(name) and name != "thin"]
+    queries = {name: planned(name) for name in (*waiting, "thin:metric", "thin:sample")}
+    queries["forge_suspect"] = ["SELECT forge_suspect('')"]
+    told: list[str] = []
+    found: list[str] = []
+    with psycopg.connect(rig.url, autocommit=True, prepare_threshold=None) as connection:
+        connection.execute(SESSION + PLANS)
+        connection.add_notice_handler(lambda notice: told.append(notice.message_detail or ""))
+        for name, asked_for in queries.items():
+            for query in asked_for:
+                connection.execute(query.encode())
+            if any(CHOOSES.search(plan) and WAITS.search(plan) for plan in told):
+                found.append(name)
+            told.clear()
+    assert found == []

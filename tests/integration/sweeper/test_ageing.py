@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,21 @@ if TYPE_CHECKING:
 ORIGIN = datetime(2000, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
 TABLES = ("metric", "sample")
+# With this schema on its path, a statement that has begun waits for a lock before it does anything.
+LATE = """
+    CREATE SCHEMA late;
+    CREATE FUNCTION late.date_bin(interval, timestamptz, timestamptz) RETURNS timestamptz
+    LANGUAGE plpgsql VOLATILE AS $$
+    BEGIN
+        PERFORM pg_advisory_xact_lock(1);
+        RETURN pg_catalog.date_bin($1, $2, $3);
+    END $$;
+"""
+UNHURRIED = """
+    SET LOCAL search_path = late, pg_catalog, public;
+    SET LOCAL lock_timeout = 0;
+    SET LOCAL idle_in_transaction_session_timeout = 0
+"""
 
 
 def written() -> list[Row]:
@@ -107,6 +123,26 @@ def test_each_age_has_a_setting_of_its_own(rig: Rig) -> None:
     ages = Ages(timedelta(0), timedelta(days=2))
     ageing(rig, ages).thin()
     assert left(rig, "sample") == staying(rows, rig.clock.now, ages) != set(rows)
+
+
+def test_one_that_began_before_another_ended_does_no_harm(rig: Rig) -> None:
+    """Postgres 18 crashed when the second one looked again at the row that the first changed."""
+    rows, ages = written(), Ages(ten_minutes=timedelta(0))
+    keep(rig, rows)
+    rig.clock.set(START + 20 * DAY)
+    rig.rows(LATE)
+    params: dict[str, Any] = {"width_s": 60, "age": ages.minute, "count": 10_000}
+    with holding(rig.url) as late, ThreadPoolExecutor(1) as threads:
+        with late.transaction() as connection:
+            connection.execute(UNHURRIED)
+        rig.rows("SELECT pg_advisory_lock(1)")
+        told = threads.submit(late.row, "thin:metric", **params)
+        rig.wait_until_blocked()
+        assert rig.database.row("thin:metric", **params) != {"gone": 0}
+        rig.rows("SELECT pg_advisory_unlock(1)")
+        assert told.result(timeout=120) == {"gone": 0}
+    ageing(rig, ages).thin()
+    assert left(rig, "metric") == staying(rows, rig.clock.now, ages)
 
 
 def test_nobody_waits_for_anybody(rig: Rig) -> None:

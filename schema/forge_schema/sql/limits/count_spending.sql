@@ -49,7 +49,8 @@ ended AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT forge_share_since(due.month, attempt.claimed_at, attempt.finished_at) AS since
     ) AS share
-    WHERE attempt.finished_at >= (SELECT min(since) FROM due)
+    -- By a row, as whatever locks: see `thin`.
+    WHERE (attempt.finished_at, 0) >= ((SELECT min(since) FROM due), 0)
         -- Not for the index, which would be searched for each owner.
         AND attempt.finished_at + interval '0s' >= due.since
     GROUP BY 1, 2

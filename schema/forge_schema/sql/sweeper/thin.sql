@@ -3,7 +3,9 @@
 -- Continues after the last finished slice and deletes at most `count` rows; does nothing while
 -- another call thins out the same. A concurrent call may have deleted rows found here, so a slice
 -- is finished when fewer than `count` were found, however many were deleted here.
--- Locks: thinned, skipped if it is locked.
+-- Locks: an advisory one, skipped if it is locked, and not a row of `thinned`. If a row that a
+-- statement locks or updates has changed meanwhile, Postgres 18 crashes, or reads wrong partitions,
+-- where it chooses them as it runs. It does not choose them by comparing rows.
 WITH slice AS MATERIALIZED (
     SELECT
         done.width_s,
@@ -17,12 +19,10 @@ WITH slice AS MATERIALIZED (
     WHERE done.subject = 'measured' AND done.width_s = %(width_s)s
 ),
 due AS MATERIALIZED (
-    SELECT
-        thinned.width_s, slice.since, slice.since + make_interval(secs => slice.width_s) AS until
+    SELECT slice.width_s, slice.since, slice.since + make_interval(secs => slice.width_s) AS until
     FROM slice
-    JOIN thinned ON thinned.subject = 'measured' AND thinned.width_s = slice.width_s
     WHERE slice.since + make_interval(secs => slice.width_s) <= forge_now() - %(age)s::interval
-    FOR UPDATE OF thinned SKIP LOCKED
+        AND pg_try_advisory_xact_lock(hashtextextended('thin measured', slice.width_s))
 ),
 seen AS (
     SELECT
@@ -60,10 +60,10 @@ counted AS MATERIALIZED (
     SELECT
         (SELECT count(*)::integer FROM spare) AS spare, (SELECT count(*)::integer FROM gone) AS gone
 )
-UPDATE thinned
-SET until = greatest(
-    thinned.until, CASE WHEN counted.spare < %(count)s THEN due.until ELSE due.since END
-)
+INSERT INTO thinned (subject, width_s, until)
+SELECT
+    'measured', due.width_s,
+    CASE WHEN counted.spare < %(count)s THEN due.until ELSE due.since END
 FROM due CROSS JOIN counted
-WHERE thinned.subject = 'measured' AND thinned.width_s = due.width_s
-RETURNING counted.gone
+ON CONFLICT (subject, width_s) DO UPDATE SET until = greatest(thinned.until, excluded.until)
+RETURNING (SELECT counted.gone FROM counted)

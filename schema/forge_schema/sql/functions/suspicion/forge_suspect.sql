@@ -3,9 +3,10 @@
 -- time. If that one fails, it rests twice as long, up to an hour; if it succeeds, all is forgotten.
 -- At most half of the workers that are there rest at once: of two that are blamed at the same moment,
 -- the second one waits for its turn. Of several sweepers one does this at a time.
+-- Heartbeats change workers meanwhile, hence no choice of partitions: see `thin`.
 -- Locks: sweeper (skipping locked), then worker.
 CREATE OR REPLACE FUNCTION forge_suspect(actor text) RETURNS integer
-LANGUAGE plpgsql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE SET enable_partition_pruning = off AS $$
 DECLARE
     most bigint;
     changed integer := 0;
