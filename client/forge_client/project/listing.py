@@ -19,7 +19,7 @@ from forge_client.project.git.ignored import FORGEIGNORE, GITIGNORE, Ignore
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-ALWAYS = frozenset({".git", ".venv", "__pycache__", ".forge"})
+ALWAYS = frozenset({".git", ".hg", ".jj", ".svn", ".venv", "__pycache__", ".forge"})
 FILES = (GITIGNORE, FORGEIGNORE)  # the later file takes precedence
 # What a tracker and a trainer write beside a program, unless it is a package of the project.
 RESULTS = frozenset({"wandb", "lightning_logs"})
@@ -27,12 +27,19 @@ OLD_RESULTS = "results of earlier runs"
 # Later stores into a mapped file are stamped once the kernel has written the page back, which it
 # does every 30 to 35 s; the clocks of all file systems are finer.
 SETTLED_NS = 60_000_000_000
+# In an environment, whatever its name: of Python's own making, and of conda's.
+ENVIRONMENTS = ("pyvenv.cfg", "conda-meta/history")
 IGNORE_HINT = "list it in .forgeignore if the job does not need it"
 
 
 def is_always_out(name: str) -> bool:
     """Return whether the entry with this path below the root is excluded unconditionally."""
     return name.rpartition("/")[2] in ALWAYS
+
+
+def is_environment(folder: Path) -> bool:
+    """Return whether a folder is an environment with installed packages."""
+    return any((folder / mark).is_file() for mark in ENVIRONMENTS)
 
 
 def leaves_out(root: Path, name: str) -> bool:
@@ -126,7 +133,7 @@ class Guard:
             return OLD_RESULTS
         if is_credential(f"{name}/" if folder else name):
             return "credentials"
-        if folder and (path / "pyvenv.cfg").is_file():
+        if folder and is_environment(path):
             return "a virtual environment"
         return "installed packages" if folder and path.name == "node_modules" else None
 
@@ -190,8 +197,8 @@ class Listing:
 
     `left_out` are the paths left out although no ignore file names them, and `ignored` those that
     one names; `unmatched` are the patterns of `include` that matched nothing. The `faults` are the
-    reasons why git could not be asked which files are the project's. It began `at_ns`, in
-    nanoseconds since the epoch.
+    reasons why git could not be asked which files are the project's; `submodules` are those that
+    are not checked out. It began `at_ns`, in nanoseconds since the epoch.
     """
 
     root: Path
@@ -200,6 +207,7 @@ class Listing:
     unmatched: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
+    submodules: tuple[str, ...] = ()
     at_ns: int = 0
 
     @property

@@ -3,12 +3,20 @@
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from forge_schema.model.quantities import counted, names_text, size_text
 
-from forge_client.project.listing import RESULTS, Listing, sentence, unmatched_sentence
+from forge_client.project.listing import (
+    RESULTS,
+    Listing,
+    is_environment,
+    sentence,
+    unmatched_sentence,
+)
 
 CODE = {".py", ".ipynb", ".sh", ".yaml", ".yml", ".toml", ".cu", ".cpp", ".c", ".rs", ".jl", ".r"}
 DATA = {
@@ -25,6 +33,10 @@ MADE = RESULTS | {
 }  # fmt: skip
 # So many files are looked at in all folders that are left out.
 MOST_LOOKS = 20_000
+# What Git LFS writes in the place of a file that it has not fetched, and how long that may be.
+POINTER, POINTER_BYTES = b"version https://git-lfs.github.com/", range(100, 300)
+MOST_POINTERS = 1000
+UPDATE = "git submodule update --init"
 SHOWN = 3
 
 
@@ -49,9 +61,29 @@ def notices(listing: Listing, words: Iterable[str] = ()) -> list[str]:
         *(f"{why}; without it, what it tracks and ignores is left out" for why in listing.faults),
         sentence(listing.left_out),
         unmatched_sentence(listing.unmatched),
+        _not_fetched("submodules that are not checked out", listing.submodules, UPDATE),
+        _not_fetched("pointers of Git LFS in place of files", _pointers(listing), "git lfs pull"),
         _named_sentence(listing, words) or _missed_sentence(missed),
     )
     return [notice for notice in sentences if notice]
+
+
+def _not_fetched(what: str, names: Sequence[str], command: str) -> str:
+    if not names:
+        return ""
+    return f"{what}: {names_text(names, SHOWN)}; if the job needs them: {command}"
+
+
+def _pointers(listing: Listing) -> list[str]:
+    """Return files that are only pointers to their content."""
+    suspects = (e for e in listing.files if e.link is None and e.size in POINTER_BYTES)
+    data = (e for e in suspects if PurePosixPath(e.name).suffix.lower() in DATA)
+    found = []
+    for entry in islice(data, MOST_POINTERS):
+        with suppress(OSError), entry.path.open("rb") as file:
+            if file.read(len(POINTER)) == POINTER:
+                found.append(entry.name)
+    return found
 
 
 def missing(listing: Listing) -> list[Missed]:
@@ -99,7 +131,7 @@ def _is_made(name: str) -> bool:
 def _measured(root: Path, name: str, left: list[int]) -> Missed | None:
     """Return an entry that looks like data or code; `left` is how many files may be looked at."""
     path = root / name
-    if _is_made(name) or (path / "pyvenv.cfg").exists():
+    if _is_made(name) or is_environment(path):
         return None
     wanted = files = size = 0
     for file in _files(path):

@@ -83,6 +83,7 @@ def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
         a_scan.guard.unmatched,
         tuple(a_scan.ignored),
         tuple(a_scan.tree.faults),
+        tuple(a_scan.tree.submodules),
         at_ns,
     )
 
@@ -145,7 +146,7 @@ class _Scan:
     def _listed(
         self, path: Path, name: str, rules: Rules, *, folder: bool, link: bool
     ) -> list[BundleEntry]:
-        if is_always_out(name) or self._is_output(path):
+        if is_always_out(name) or self._is_output(path) or (link and _is_editors_lock(path)):
             return []
         if not self.guard.includes(name, folder=folder):
             out, rules = rules.verdict(name, folder=folder, link=link)
@@ -273,6 +274,11 @@ class _Scan:
             yield
         finally:
             self.open_folders.pop()
+
+
+def _is_editors_lock(link: Path) -> bool:
+    """Tell whether a link is Emacs's, which says who has unsaved changes of a file."""
+    return link.name.startswith(".#") and not link.exists()
 
 
 def _circular(name: str) -> BundleError:

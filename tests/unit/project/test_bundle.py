@@ -131,7 +131,7 @@ class TestIgnored:
             ".gitignore", "data/", "model.py", "src/", "src/.gitignore", "src/keep.log", "train.py",
         ]  # fmt: skip
 
-    @pytest.mark.parametrize("name", [".git", ".venv", "__pycache__", ".forge"])
+    @pytest.mark.parametrize("name", [".git", ".hg", ".venv", "__pycache__", ".forge"])
     def test_some_folders_never_go_in(self, project: Path, name: str) -> None:
         before = names(scan(project))
         (project / ".forgeignore").write_text(f"!{name}\n")
@@ -209,12 +209,12 @@ class TestLeftOut:
         self, project: Path
     ) -> None:
         trees.write(project, {"my env/pyvenv.cfg": b"", "my env/x": b"", "web/node_modules/y": b""})
-        trees.write(project, {"web/index.js": b""})
+        trees.write(project, {"web/index.js": b"", "conda/conda-meta/history": b""})
         listing = scan(project)
         assert "web/index.js" in names(listing)
         assert sentence(listing.left_out) == (
-            "left out: my env/ (a virtual environment); web/node_modules/ (installed packages);"
-            " --include 'my env/'"
+            "left out: conda/, my env/ (a virtual environment); web/node_modules/ (installed"
+            " packages); --include conda/"
         )
 
     def test_a_link_to_credentials_does_not_bring_them_in(self, project: Path) -> None:
@@ -301,6 +301,8 @@ class TestLinks:
 
     def test_all_that_cannot_be_packed_is_named_at_once(self, project: Path) -> None:
         trees.write(project, {"a": "/etc/passwd", "src/b": "nowhere", "c\n": b"", "loop": "."})
+        # Emacs', while a file has unsaved changes.
+        trees.write(project, {"src/.#b": "ann@lab.123:1700000000"})
         os.mkfifo(project / "src" / "pipe")
         with pytest.raises(BundleError, match="5 entries of the folder cannot be packed") as caught:
             scan(project)

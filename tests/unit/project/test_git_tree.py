@@ -239,7 +239,9 @@ def test_repositories_inside_are_packed_by_their_own_rules(
     assert packed(full / "module") == {*own, "new.py"}
     shutil.rmtree(full / "module")
     (full / "module").mkdir()
-    assert "module" in {entry.name for entry in scan(full).entries}
+    listing = scan(full)
+    assert "module" in {entry.name for entry in listing.entries}
+    assert listing.submodules == ("module",)
 
 
 def test_folders_without_files_are_as_before(project: Path, way: str) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_client.project.notices import Missed, missing, notices
+from forge_client.project.notices import UPDATE, Missed, missing, notices
 from forge_client.project.scan import scan
 from support import trees
 
@@ -65,3 +66,13 @@ def test_results_of_trackers_stay_out_unless_they_are_a_package(tmp_path: Path) 
     trees.write(tmp_path, {"wandb/__init__.py": b""})
     kept = scan(tmp_path, include=["lightning_logs/"])
     assert {"wandb/__init__.py", "lightning_logs/version_0/b"} <= {one.name for one in kept.files}
+
+
+def test_what_git_did_not_fetch_is_named(tmp_path: Path) -> None:
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 12345\n"
+    trees.write(tmp_path, {"w.bin": pointer.encode(), "n.csv": b"x" * 130, "a.csv": b""})
+    listing = replace(scan(tmp_path), submodules=("lib",))
+    assert notices(listing) == [
+        f"submodules that are not checked out: lib; if the job needs them: {UPDATE}",
+        "pointers of Git LFS in place of files: w.bin; if the job needs them: git lfs pull",
+    ]

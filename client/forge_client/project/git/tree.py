@@ -160,10 +160,14 @@ def _check(path: Path, rules: Ignore) -> None:
 
 @dataclass
 class Tree:
-    """The rules of a bundle's folder; `faults` are the reasons why git could not be asked."""
+    """The rules of a bundle's folder; `faults` are the reasons why git could not be asked.
+
+    The `submodules` are those that were found and are not checked out.
+    """
 
     root: Path
     faults: list[str] = field(default_factory=list)
+    submodules: list[str] = field(default_factory=list)
 
     def rules(self) -> Rules:
         """Return the rules that hold in the root."""
@@ -182,8 +186,12 @@ class Tree:
         """Return the rules inside a folder: others, if it is a repository of its own."""
         inner = rules.listed is None or rules.listed.is_inner(name)
         if not (inner and name and is_repository(path)):
-            # What was a submodule: its folder is known, and its content is not.
-            return replace(rules, listed=None) if rules.listed and inner else rules
+            if not (rules.listed and inner):
+                return rules
+            # A submodule, but not its content: nothing is there, or what git knows nothing of.
+            if not any(path.iterdir()):
+                self.submodules.append(name)
+            return replace(rules, listed=None)
         base = os.fsencode(name) + b"/"
         return Rules(rules.forge, repository_rules(path, base), b"", self._listed(path, f"{name}/"))
 
