@@ -140,7 +140,8 @@ class Entry:
         if self.target:
             return {"path": self.path, "target": self.target}
         fields: dict[str, object] = {"path": self.path, "size": self.size, "sha256": self.sha256}
-        if self.mtime_ns is not None:
+        # A file system keeps later ones, of which no reader of a manifest would take any.
+        if self.mtime_ns is not None and _is_time(self.mtime_ns):
             fields["mtime_ns"] = self.mtime_ns
         if self.pack_bytes:
             return {**fields, "pack": packs[self.key], "at": self.at}
@@ -260,7 +261,7 @@ def _fault(entry: Entry, job_id: int) -> str | None:
     if entry.target or not entry.sha256:
         inside = stays_inside(entry.path, entry.target)
         return None if inside else f"the link {entry.path!r} would leave the checkpoint's folder"
-    if entry.mtime_ns is not None and not -TIME_NS < entry.mtime_ns < TIME_NS:
+    if entry.mtime_ns is not None and not _is_time(entry.mtime_ns):
         return f"{entry.path!r} has a time that no file can have"
     if not all(key.startswith(f"jobs/{job_id}/") for key in entry.objects):
         return f"{entry.path!r} has objects that are not the job's"
@@ -270,6 +271,10 @@ def _fault(entry: Entry, job_id: int) -> str | None:
     ):
         return f"{entry.path!r} does not consist of its chunks"
     return None if _fits_its_pack(entry) else f"{entry.path!r} is not in its pack"
+
+
+def _is_time(mtime_ns: int) -> bool:
+    return -TIME_NS < mtime_ns < TIME_NS
 
 
 def _fits_its_pack(entry: Entry) -> bool:

@@ -160,6 +160,83 @@ def test_a_file_that_shows_that_it_is_whole_is_stored_whenever_it_was_written(he
     assert stored(here, attempt) == files
 
 
+@pytest.mark.parametrize("then", ["names it", "names the folder", "makes another", "works on"])
+def test_a_file_in_a_steps_folder_is_complete_once_the_program_went_on(
+    here: Desk, then: str
+) -> None:
+    attempt = here.attempt()
+    folder, sync = attempt.folders.checkpoint, sync_of(here, attempt)
+    step = folder / "step-7"
+    step.mkdir()
+    at_ns = in_place(step / "rank_0.msg")
+    said = {"names it": "1 rank_0.msg\n", "names the folder": "step-7", "works on": "step-77"}
+    if then == "makes another":
+        (folder / "step-8").mkdir()
+    else:
+        place = step if then == "names it" else folder
+        (place / "latest").write_text(said[then])
+        os.utime(place / "latest", ns=(at_ns + MS, at_ns + MS))
+        os.utime(place, ns=(LONG_AGO, LONG_AGO))
+    end(sync, Kill(at_ns + 10 * MS))
+    assert ("step-7/rank_0.msg" in stored(here, attempt)) is (then != "works on")
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("model-0000%d-of-00003.bin", "model.bin.index.json"),
+        ("ckpt.data-0000%d-of-00003", "ckpt.index"),
+        ("latest/__%d_0.distcp", "latest/.metadata"),
+    ],
+)
+@pytest.mark.parametrize("saves", [1, 2])
+def test_parts_of_one_whole_are_stored_of_one_save(
+    here: Desk, name: str, index: str, saves: int
+) -> None:
+    attempt = here.attempt()
+    folder, sync = attempt.folders.checkpoint, sync_of(here, attempt)
+    names = [*(name % number for number in range(3)), index]
+    (folder / index).parent.mkdir(exist_ok=True)
+    begin_ns = time.time_ns() - 5 * S
+
+    def save(number: int, *written: str) -> None:
+        for path in (folder / each for each in written):
+            path.write_bytes(OLD if number == 0 else NEW)
+            at_ns = begin_ns + number * S + names.index(path.relative_to(folder).as_posix()) * MS
+            os.utime(path, ns=(at_ns, at_ns))
+
+    save(0, *names)
+    sync.step()
+    for number in range(1, saves):
+        save(number, *names)
+    # Each is complete, and the next one is not begun: for a while, or when a kill comes.
+    save(saves, *names[:2])
+    sync.step()
+    sync.step()
+    assert stored(here, attempt) == dict.fromkeys(names, OLD)
+    end(sync, Kill(time.time_ns()))
+    assert stored(here, attempt) == dict.fromkeys(names, OLD)
+    assert "keeps their last stored version" in attempt.folders.log.read_text()
+
+
+def test_some_parts_alone_are_stored_once_they_are_left_alone(here: Desk) -> None:
+    attempt = here.attempt()
+    folder, sync = attempt.folders.checkpoint, sync_of(here, attempt)
+    names = ["data-00001-of-00003.bin", "data-00002-of-00003.bin"]
+    (folder / names[0]).write_bytes(OLD)
+    os.utime(folder / names[0], ns=(LONG_AGO, LONG_AGO))
+    sync.step()
+    # One more is no other version of any.
+    (folder / names[1]).write_bytes(OLD)
+    end(sync, Kill(time.time_ns() + 3 * S))
+    assert stored(here, attempt) == dict.fromkeys(names, OLD)
+    later = LONG_AGO + 60 * S
+    (folder / names[1]).write_bytes(NEW)
+    os.utime(folder / names[1], ns=(later, later))
+    sync.step()
+    assert stored(here, attempt) == {names[0]: OLD, names[1]: NEW}
+
+
 def test_a_half_first_version_is_left_out_and_a_log_counts_up_to_its_last_line(here: Desk) -> None:
     attempt = here.attempt()
     folder, sync = attempt.folders.checkpoint, sync_of(here, attempt)

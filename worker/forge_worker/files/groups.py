@@ -3,11 +3,14 @@
 import re
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import PurePosixPath
 
+from forge_schema.storage.manifest import Entry
+
 from forge_worker.files.copies import Copies, FileShape
+from forge_worker.files.rest import OPEN_QUIET_NS
 from forge_worker.files.safe_files import Listing, Where, status_of
 
 # A database beside its logs: SQLite, DuckDB.
@@ -21,10 +24,10 @@ TREES = frozenset(("zarr.json", ".zarray", ".zgroup"))
 ARRAYS = {"arr", "array", "h5", "hdf5", "mmap", "memmap", "npy", "npz", "raw", "safetensors"}
 DATA = ARRAYS | {"arrow", "bin", "dat", "data", "faiss", "mds", "pag", "vec"}
 INDEXES = {"bak", "dir", "hdr", "idx", "index", "json", "meta", "offset", "offsets", "pkl", "toc"}
-# One of several parts: TensorFlow's, and those of Hugging Face.
-PART = re.compile(r"(.+)\.data-\d{5}-of-\d{5}|(.+)-\d{5}-of-\d{5}(?:\.\w+)?")
+# One of several parts: TensorFlow's, those of Hugging Face, and of PyTorch's ranks.
+PART = re.compile(r"(.+)\.data-\d{5}-of-\d{5}|(.+)-\d{5}-of-\d{5}(?:\.\w+)?|(.*\.distcp)")
 PARTS_INDEX = re.compile(r"(.+)\.\w+\.index\.json")
-FOLDER_INDEX = "index.json"
+FOLDER_INDEX, METADATA = "index.json", "/.metadata"
 ROOT, FOLDER = ".", "/"
 
 Groups = dict[str, str]
@@ -148,6 +151,8 @@ def _stem(path: str) -> tuple[str, bool]:
             index = PARTS_INDEX.fullmatch(name)
             return (f"{folder}{slash}{index[1]}", True) if index else (stem, True)
         return stem, True
+    if suffix == "distcp" or path.endswith(METADATA):
+        return f"{path.rpartition('/')[0]}/{METADATA}", True
     if "-of-" in path and (part := PART.fullmatch(path)):
         return part[1] or part[2], True
     return (stem, False) if suffix in DATA else ("", False)
@@ -235,6 +240,38 @@ def young(together: Together, copies: Copies) -> set[str]:
         and together.group(path) is not None
         and abs(now_ns - copy.status[1]) < PAIR_NS
     }
+
+
+def mixed(
+    together: Together, listing: Listing, copies: Copies, stored: Mapping[str, Entry], now_ns: int
+) -> set[str]:
+    """Return a part of each whole whose parts seem to be of two saves, though each is complete.
+
+    The program saves one after the other, or was killed before the next. Whoever renews only some
+    of them has done so when it has written to none for long.
+    """
+    wholes = {
+        together.group(path): path
+        for path, copy in copies.items()
+        if PART.fullmatch(path) and abs(now_ns - copy.status[1]) < OPEN_QUIET_NS
+    }
+    return {
+        part
+        for part in wholes.values()
+        if _of_two_saves(together.with_all([part]) & listing.keys(), listing, stored)
+    }
+
+
+def _of_two_saves(paths: AbstractSet[str], listing: Listing, stored: Mapping[str, Entry]) -> bool:
+    """Tell whether some parts are as they are stored and others not, or an index lies between."""
+    parts = {path for path in paths if PART.fullmatch(path)}
+    same = {
+        (stored[path].size, stored[path].mtime_ns) == listing[path][:2]
+        for path in parts & stored.keys()
+    }
+    index_ns = max((listing[path][1] for path in paths - parts), default=0)
+    sides = {(at_ns > index_ns) - (at_ns < index_ns) for at_ns in (listing[p][1] for p in parts)}
+    return len(same) > 1 or (index_ns > 0 and {-1, 1} <= sides)
 
 
 def _moved(path: str, before: Listing, now: Listing, copies: Copies) -> bool:

@@ -4,9 +4,13 @@ Nothing of a file is trusted: no code of it runs, and every look is bounded.
 """
 
 import os
+import re
+import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,7 +19,7 @@ from forge_worker.files.database_moments import SQLITE, newest_lmdb
 from forge_worker.files.formats import arrays, compressed, documents
 from forge_worker.files.formats.folders import SAFETENSORS, ZIP, is_half
 from forge_worker.files.formats.records import BrokenFile, records
-from forge_worker.files.safe_files import Status, entered
+from forge_worker.files.safe_files import Status, entered, opened_in
 
 HEAD_BYTES = 4096
 SQLITE_HEAD = 100
@@ -35,6 +39,8 @@ HANDLED_NS = 2_000_000_000
 SIGNAL_BASE, LAST_SIGNAL, SIGKILL = 128, 64, 9
 # Looks at which a file of one size was open, after which it counts as changed in place for good.
 LOOKS_IN_PLACE = 2
+# How long a file may be that says which step was saved last, and how many are looked at.
+POINTER_BYTES, MOST_LOOKS = 1024, 1000
 
 
 class Whole(Enum):
@@ -221,7 +227,8 @@ class Doubt:
     def _written_last(self, file: BinaryIO, status: Status) -> bool:
         """Tell whether the program was writing to a file when it was killed.
 
-        It was not if it renamed the file since, or went on to make or rename something beside it.
+        It was not if it renamed the file since, or went on: to make or rename something beside it,
+        or beside a folder that it is in, or to write its name or that of such a folder.
         A file that is changed in place all the time has no better version.
         """
         if not self.stored and self.openings.in_place(self.path, status):
@@ -231,9 +238,28 @@ class Doubt:
         if not self.kill.met(status[1]):
             return False
         changed_ns = os.fstat(file.fileno()).st_ctime_ns
-        moved_on = changed_ns > status[1] or self._folder_changed_ns() >= status[1]
-        return status[0] == 0 or not moved_on
+        return status[0] == 0 or not (changed_ns > status[1] or self._went_on(status[1]))
 
-    def _folder_changed_ns(self) -> int:
-        with entered(self.root, tuple(self.relative.split("/")[:-1])) as folder:
-            return os.fstat(folder).st_mtime_ns
+    def _went_on(self, since_ns: int) -> bool:
+        parts = self.relative.split("/")
+        for depth, name in enumerate(parts):
+            with entered(self.root, tuple(parts[:depth])) as folder:
+                if os.fstat(folder).st_mtime_ns >= since_ns or _named(folder, name, since_ns):
+                    return True
+        return False
+
+
+def _named(folder: int, name: str, since_ns: int) -> bool:
+    """Tell whether a small file, such as `latest`, was written since and names an entry."""
+    word = re.compile(rb"(?<![\w.-])%b(?![\w-])" % re.escape(os.fsencode(name)))
+    with os.scandir(folder) as listed:
+        for each in islice(listed, MOST_LOOKS):
+            # One that we may not read names nothing.
+            with suppress(OSError):
+                status = each.stat(follow_symlinks=False)
+                small = stat.S_ISREG(status.st_mode) and status.st_size <= POINTER_BYTES
+                if small and each.name != name and status.st_mtime_ns >= since_ns:
+                    with opened_in(folder, each.name) as file:
+                        if word.search(file.read(POINTER_BYTES)):
+                            return True
+    return False

@@ -47,11 +47,17 @@ def opened(root: Path, relative: str) -> Iterator[BinaryIO]:
         OSError: it does not exist, or a link is in the path.
     """
     *folders, name = parts_of(relative)
-    with entered(root, tuple(folders)) as place:
-        file = os.open(name, _READ, dir_fd=place)
+    with entered(root, tuple(folders)) as place, opened_in(place, name) as file:
+        yield file
+
+
+@contextmanager
+def opened_in(folder: int, name: str) -> Iterator[BinaryIO]:
+    """Open a regular file in an open folder, as `opened`."""
+    file = os.open(name, _READ, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(f"{relative} is not a regular file")
+            raise OSError(f"{name} is not a regular file")
         with os.fdopen(file, "rb", closefd=False) as stream:
             yield stream
     finally:

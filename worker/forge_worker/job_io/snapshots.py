@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
+from time import time_ns
 
 from forge_schema.storage.manifest import Entry
 
@@ -20,7 +21,7 @@ from forge_worker.files.copies import (
     steady_copy,
 )
 from forge_worker.files.databases import DatabasesInUse, Means
-from forge_worker.files.groups import ReplacedFolders, Together, uneven, young
+from forge_worker.files.groups import ReplacedFolders, Together, mixed, uneven, young
 from forge_worker.files.kills import Doubt, Kill, Openings, ProgramEnd
 from forge_worker.files.safe_files import Listing, Status
 from forge_worker.files.saved_files import SavedFiles
@@ -80,6 +81,7 @@ class Snapshots:
         self._names = count()
         self._listing: Listing = {}
         self._now: Listing = {}
+        self._stored: Mapping[str, Entry] = {}
         self._program = program
 
     @property
@@ -108,7 +110,7 @@ class Snapshots:
 
         A file that must be copied, but for which the disk has no room, counts as being written.
         """
-        listing, room = self._listing, _Room(partial(self._left, into))
+        listing, room, self._stored = self._listing, _Room(partial(self._left, into)), stored
         small = SmallCopies(into / SMALL, self._small_bytes, contents(stored.values()), files)
         turn = _Taking(listing, copies, stored, into, files, room, small)
         for path in copies.keys() - changed.keys():
@@ -215,6 +217,9 @@ class Snapshots:
         torn = set(self.torn) | uneven(self._together, listing, now, copies, self.absent)
         if not self._program.over:
             torn |= young(self._together, copies)
+        if not self._program.over or self._program.kill is not None:
+            at_ns = self._program.kill.at_ns if self._program.kill else time_ns()
+            torn |= mixed(self._together, now, copies, self._stored, at_ns)
         if replaced := self._folders.replaced(changed):
             torn |= {path for path in (*copies, *listing, *now) if path.startswith(replaced)}
         self.kept = self._together.with_all(torn)
