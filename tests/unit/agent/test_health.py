@@ -25,8 +25,8 @@ class Watch:
 def broken(watch: Watch) -> EngineHealth:
     """Return the health of a worker that failed to start a job often enough."""
     health = EngineHealth(None, clock=watch)
-    for _ in range(ROW):
-        health.failed("no space left on device")
+    for job in range(ROW):
+        health.failed(job, "no space left on device")
     return health
 
 
@@ -34,7 +34,7 @@ def test_a_worker_rests_after_a_start_that_failed_so_that_another_takes_the_job(
     watch = Watch()
     health = EngineHealth(None, clock=watch)
     assert health.room(0) is None
-    health.failed("why")
+    health.failed(1, "why")
     assert (health.room(0), health.reason) == (0, "")
     watch.now += REST_S
     assert health.room(5) is None
@@ -52,13 +52,13 @@ def test_after_each_rest_one_job_is_tried_and_the_rests_grow_to_a_limit() -> Non
     watch = Watch()
     health = broken(watch)
     rests = []
-    for _ in range(9):
+    for job in range(ROW, ROW + 9):
         began = watch.now
         while health.room(0) == 0:
             watch.now += REST_S
         rests.append(watch.now - began)
         assert (health.room(0), health.room(1)) == (1, 0)
-        health.failed("still")
+        health.failed(job, "still")
     assert rests == sorted(rests)
     assert rests[-1] == LONGEST_REST_S
 
@@ -66,8 +66,8 @@ def test_after_each_rest_one_job_is_tried_and_the_rests_grow_to_a_limit() -> Non
 def test_the_first_job_that_starts_ends_it() -> None:
     watch, told = Watch(), []
     health = EngineHealth(None, clock=watch, changed=lambda: told.append(watch.now))
-    for _ in range(ROW):
-        health.failed("why")
+    for job in range(ROW):
+        health.failed(job, "why")
     assert len(told) == 1
     health.started()
     assert (health.reason, health.room(9), len(told)) == ("", None, 2)
@@ -75,10 +75,19 @@ def test_the_first_job_that_starts_ends_it() -> None:
 
 def test_a_success_between_failures_begins_the_row_anew() -> None:
     health = EngineHealth(None)
-    for _ in range(2 * ROW):
-        health.failed("why")
+    for job in range(2 * ROW):
+        health.failed(job, "why")
         health.started()
     assert health.reason == ""
+
+
+def test_a_single_job_that_never_starts_keeps_the_worker_from_no_other() -> None:
+    watch = Watch()
+    health = EngineHealth(None, clock=watch)
+    for _ in range(2 * ROW):
+        health.failed(7, "its image has a file where its folder must be")
+        watch.now += REST_S
+        assert (health.room(5), health.reason) == (None, "")
 
 
 def test_no_claim_after_the_engine_died_though_no_check_has_noticed(

@@ -234,7 +234,7 @@ def run(
         detail = attempt.redactor.text(with_advice(error))
         log.warning("attempt_failed", job=attempt.fence.job_id, error=detail)
         if isinstance(error, StartFailed) and not isinstance(error, PullFailed):
-            services.health.failed(detail)
+            services.health.failed(attempt.fence.job_id, detail)
         reason = next((r for kind, r in REASONS.items() if isinstance(error, kind)), None)
         end = end_failed(parts, reason or Reason.START_FAILED, detail, _code(error))
         return end and replace(end, lasting=isinstance(error, LASTING))

@@ -25,7 +25,7 @@ from forge_worker.runners.engines import knock
 from forge_worker.settings.settings import WorkerSettings
 
 PERIOD_S = 10.0
-# This many failed starts in a row are the machine's fault, not the jobs'.
+# So many jobs in a row that could not be started are the machine's fault; one job, often, is not.
 ROW = 3
 # After each failure the worker pauses, longer each time, so that others can take the job.
 REST_S = 10.0
@@ -38,10 +38,10 @@ log = structlog.get_logger(__name__)
 
 
 class EngineHealth(Loop):
-    """Check that the container engine answers, and count failed starts in a row.
+    """Check that the container engine answers, and count the jobs in a row that did not start.
 
-    `reason` is why the worker takes no jobs, or "". After too many failed starts, one job at a time
-        is tried after each pause, until one starts.
+    `reason` is why the worker takes no jobs, or "". After too many, one job at a time is tried
+    after each pause, until one starts.
     """
 
     name = "health"
@@ -60,7 +60,7 @@ class EngineHealth(Loop):
         self._clock = clock
         self._lock = Lock()
         self._engine = ""
-        self._row = 0
+        self._row: set[int] = set()
         self._why = ""
         self._rest_s = 0.0
         self._rests_until = clock()
@@ -68,11 +68,12 @@ class EngineHealth(Loop):
     @property
     def reason(self) -> str:
         with self._lock:
-            if self._engine or self._row < ROW:
+            if self._engine or len(self._row) < ROW:
                 return self._engine
+            jobs, rest = counted(len(self._row), "job"), duration_text(self._rest_s)
             return (
-                f"{counted(self._row, 'job')} in a row could not be started here, so one is tried"
-                f" every {duration_text(self._rest_s)}; the last: {self._why}"
+                f"{jobs} in a row could not be started here, so one is tried every {rest};"
+                f" the last: {self._why}"
             )
 
     def begin(self) -> None:
@@ -88,26 +89,26 @@ class EngineHealth(Loop):
         with self._lock:
             if self._clock() < self._rests_until:
                 return 0
-            return None if self._row < ROW else max(0, 1 - preparing)
+            return None if len(self._row) < ROW else max(0, 1 - preparing)
 
     def started(self) -> None:
         """Record that a job was started."""
         with self._lock:
-            before, self._row = self._row, 0
+            before, self._row = len(self._row), set()
             self._rests_until = self._clock()
         if before >= ROW:
             log.info("worker_healthy")
             self._changed()
 
-    def failed(self, why: str) -> None:
-        """Record that the machine could not start a job."""
+    def failed(self, job: int, why: str) -> None:
+        """Record that the machine could not start a job; its own image may be the reason."""
         with self._lock:
-            self._row += 1
+            self._row.add(job)
             self._why = why
-            self._rest_s = min(REST_S * 2 ** min(self._row - 1, 10), LONGEST_REST_S)
+            self._rest_s = min(REST_S * 2 ** min(len(self._row) - 1, 10), LONGEST_REST_S)
             self._rests_until = self._clock() + self._rest_s
         self.step()
-        if self._row >= ROW:
+        if len(self._row) >= ROW:
             log.warning("worker_unhealthy", reason=self.reason)
             self._changed()
 
