@@ -147,10 +147,11 @@ def test_more_than_the_kernel_takes_is_said_clearly(bench: Bench, too_much: str)
     assert b"rgument list too long" in job.output
 
 
-def test_command_may_be_a_file_of_the_project(bench: Bench) -> None:
+@pytest.mark.parametrize("first", ["#!/bin/sh\n", ""])
+def test_command_may_be_a_file_of_the_project(bench: Bench, first: str) -> None:
     spec = make_spec(bench.root, ("./run.sh", "a b"))
     script = spec.work_dir / "run.sh"
-    script.write_text('#!/bin/sh\necho "$0: $1"\n')
+    script.write_text(first + 'echo "$0: $1"\n')
     script.chmod(0o755)
     job = bench.start(spec)
     assert job.result().code == 0

@@ -101,3 +101,37 @@ def test_programs_and_libraries_count_too(tmp_path: Path) -> None:
     error = "ImportError: libcusparseLt.so.0: cannot open shared object file: No such file"
     assert "no libcusparseLt.so.0: use an image" in (lacks(error, {}, tmp_path) or "")
     assert lacks("ValueError: No module named 'a'", {}, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("[FATAL tini (7)] exec /bin/sh failed: No such file or directory", "has no /bin/sh"),
+        ("[FATAL tini (7)] exec /bin/sh failed: Exec format error", "is for other processors"),
+        ("ERROR (catatonit:2): failed to exec pid1: No such file or directory", "no /bin/sh"),
+    ],
+)
+def test_an_image_in_which_no_shell_starts_is_named(tmp_path: Path, error: str, said: str) -> None:
+    assert said in (lacks(error, {"image": "distroless"}, tmp_path) or "")
+
+
+@pytest.mark.parametrize(
+    ("first", "error", "said"),
+    [
+        ("#!/bin/bash\r\n", "./run.sh: not found", "line ends of Windows"),
+        ("#!/usr/bin/env python3\r\n", "env: use -[v]S to pass options", "line ends of Windows"),
+        ("#!/opt/python\n", "sh: 7: exec: ./run.sh: not found", "first line names: #!/opt/python"),
+        ("#!/bin/bash\n", "data.csv is missing", None),
+        ("echo\n", "./run.sh: not found", None),
+    ],
+)
+def test_a_script_that_cannot_start_is_told_why(
+    tmp_path: Path, first: str, error: str, said: str | None
+) -> None:
+    (tmp_path / "run.sh").write_text(first, newline="")
+    found = lacks(error, {"command": ["./run.sh"]}, tmp_path)
+    assert (found is None) == (said is None)
+    assert (said or "") in (found or "")
+    outside = {"command": ["../run.sh"]}
+    (tmp_path / "work").mkdir()
+    assert lacks(error, outside, tmp_path / "work") is None

@@ -55,9 +55,13 @@ PROGRAM = re.compile(
     r"|\S*sh: (?:line )?(?:\d+: )?([\w.+-]+): (?:command )?not found$"
     r"|.*exec: \"([\w.+-]+)\": executable file not found"
 )
+# Of a file that is there, they say it of its interpreter.
+MISSING = re.compile(r"(?:not found|No such file or directory)$")
 # They run a command in an environment that they make; the job has one already.
 RUN = ("uv", "poetry", "pdm", "pipenv", "hatch", "pixi")
 PROJECT, MOST_BYTES = "pyproject.toml", 1 << 17
+# In the words of docker-init and of Podman's init, which start a container's shell.
+SHELL = re.compile(r".*(?:exec /bin/sh failed|failed to exec pid1): (.+)")
 LIBRARY = re.compile(r"ImportError: (lib[^\s:]+\.so[^\s:]*): cannot open shared object file")
 # Modules whose package has another name.
 PACKAGES = {
@@ -209,8 +213,9 @@ def lacks(error: str, spec: Mapping[str, Any], work: Path) -> str | None:
     """
     # Before it may stand how the job was killed, or which rank failed.
     error = error.rpartition("; last output: ")[2]
-    if library := LIBRARY.match(error):
-        return f"the job has no {library[1]}: use an image that has it (--image)"
+    command = spec.get("command") or [""]
+    if found := _lacked_by_image(error) or _unstarted(command[0], work, error):
+        return found
     if program := PROGRAM.match(error):
         return _no_program(next(filter(None, program.groups())), work)
     match = MODULE.match(error)
@@ -256,6 +261,33 @@ def _part_with(package: str, work: Path) -> tuple[str, str] | None:
 def _named(requirement: str) -> str:
     match = re.match(r"[\w.-]+", requirement)
     return re.sub(r"[-_.]+", "-", match[0]).lower() if match else ""
+
+
+def _lacked_by_image(error: str) -> str | None:
+    if library := LIBRARY.match(error):
+        return f"the job has no {library[1]}: use an image that has it (--image)"
+    if shell := SHELL.match(error):
+        wrong = "is for other processors" if "format" in shell[1] else "has no /bin/sh"
+        return f"the image {wrong}, so no job can start in it: use another one (--image)"
+    return None
+
+
+def _unstarted(name: str, work: Path, error: str) -> str | None:
+    """Return why the project's script that is the command cannot start, by its first line."""
+    if "/" not in name or ".." in name:
+        return None
+    try:
+        with opened(work, name) as file:
+            first = file.read(WIDTH).partition(b"\n")[0].decode(errors="replace")
+    except OSError:
+        return None
+    if not first.startswith("#!"):
+        return None
+    if first.endswith("\r"):
+        return f"{name} has the line ends of Windows: save it with those of Unix (LF)"
+    if MISSING.search(error):
+        return f"{name} is there, but not the program that its first line names: {first}"
+    return None
 
 
 def _no_program(name: str, work: Path) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
+SHELL = "/bin/sh"
+# So much of a file shows whether it is text.
+PEEK = 256
 # When memory runs out, the kernel should kill the job and not the agent.
 OOM_SCORE = "500"
 
@@ -154,7 +158,19 @@ def _execute(order: Order) -> NoReturn:
     except FileNotFoundError:
         _end(f"{name}: not found", NOT_FOUND)
     except BaseException as error:  # noqa: BLE001  as above
+        if isinstance(error, OSError) and error.errno == errno.ENOEXEC:
+            _by_shell(error.filename, order)
         _end(f"{name}: {error}", NOT_EXECUTABLE)
+
+
+def _by_shell(script: str, order: Order) -> None:
+    """Run a script whose first line names no program by a shell, as shells and execvp do."""
+    try:
+        with open(script, "rb") as file:  # noqa: PTH123  as above
+            if b"\0" not in file.read(PEEK):
+                os.execve(SHELL, [SHELL, script, *order.command[1:]], order.env)  # noqa: S606  as above
+    except OSError:
+        return
 
 
 def _end(message: str, code: int) -> NoReturn:
