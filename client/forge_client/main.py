@@ -17,6 +17,8 @@ if os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__") == "__all__":
     vars(_loader)["get_plugins"] = tuple
     sys.modules.setdefault(_loader.__name__, _loader)
 
+from forge_schema.program import standard_streams
+
 from forge_client.cli.quick.arguments import Declined, commands, name_as_typed, parsed
 from forge_client.cli.show import narration
 from forge_client.errors import ClientError, ExitCode, as_client_error
@@ -34,6 +36,7 @@ UNIX = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
 
 def main() -> None:
     """Run the command; every expected error becomes one line, a hint and an exit code."""
+    standard_streams()
     try:
         _run()
     except SystemExit as end:

@@ -8,6 +8,8 @@ from typing import Literal, TextIO
 import structlog
 from structlog.typing import Processor
 
+from forge_schema.program import standard_streams
+
 Form = Literal["text", "json"]
 
 
@@ -21,6 +23,7 @@ def configure_log(
         stream: where to write; None means stderr.
         verbose: whether to log debugging events too.
     """
+    standard_streams()
     # The pool warns of each connection that fails; whoever waits for one logs it with the reason.
     getLogger("psycopg.pool").setLevel(ERROR)
     wanted = os.environ.get("FORGE_LOG") or form

@@ -89,6 +89,16 @@ def test_what_every_day_needs_is_light_to_import(
     assert few(loaded, most)
 
 
+def test_a_command_without_stderr_does_what_it_does_with_it() -> None:
+    """So with `id=$(forge submit … 2>&-)`: a script that fails would submit again."""
+    code = "import sys; from forge_client.main import main; sys.argv[1:] = ['--version']; main()"
+    command = '"$0" -c "$1" 2>&- <&-'
+    done = subprocess.run(
+        ["/bin/sh", "-c", command, sys.executable, code], stdout=subprocess.PIPE, check=True
+    )
+    assert done.stdout
+
+
 def test_the_package_offers_what_it_promises() -> None:
     assert all(hasattr(forge_client, name) for name in forge_client.__all__)
     assert not hasattr(forge_client, "nothing")
