@@ -41,8 +41,9 @@ for _name in list(os.environ):
 # Nor must each process compile what another one has compiled: it would take 13 s of each.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-# Nor is the developer's environment what a test submits, and no test asks an index of packages.
-for _name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+# Nor is the developer's environment what a test submits, nor are the GPUs that it leaves; and no
+# test asks an index of packages.
+for _name in ("VIRTUAL_ENV", "CONDA_PREFIX", "CUDA_VISIBLE_DEVICES"):
     os.environ.pop(_name, None)
 os.environ["UV_OFFLINE"] = "1"
 # Nor does it go through pyenv's stand-ins for Python: each is a shell script that starts forty

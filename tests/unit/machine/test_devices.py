@@ -9,7 +9,7 @@ import pynvml
 import pytest
 from forge_schema.model import worker
 from forge_worker.devices import GpuDevice, Use
-from forge_worker.devices.inventory import GpuMissing, Inventory
+from forge_worker.devices.inventory import GpuMissing, Inventory, visible
 from forge_worker.devices.nvidia import Nvml
 from pydantic import TypeAdapter
 from structlog.testing import capture_logs
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from support.nvml.fake import FakeNvml
 
 MIB = 1 << 20
+VARIABLE = "CUDA_VISIBLE_DEVICES"
 # As the program prints it, for one whole GPU and one in MIG mode.
 LIST = """\
 GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-aaaa)
@@ -89,6 +90,24 @@ def test_nvml_tells_all_of_each_gpu_and_of_slices_instead_of_their_gpu(
         assert [gpu.uuid for gpu in Inventory(["1", "gpu-A"]).gpus] == ["GPU-a", "MIG-1", "MIG-2"]
         assert [gpu.uuid for gpu in Inventory(["MIG-2"]).gpus] == ["MIG-2"]
         assert [gpu.uuid for gpu in Inventory(["GPU-b"]).gpus] == ["MIG-1", "MIG-2"]
+        left = {
+            said: [gpu.uuid for gpu in visible(found.gpus, "cuda", {VARIABLE: said})]
+            for said in ("", "-1", "NoDevFiles", "3", " 0,1", "0,7,3", "MIG-2", "gpu-d,GPU-a")
+        }
+        assert left == {
+            "": [],
+            "-1": [],
+            "NoDevFiles": [],
+            "3": ["GPU-d"],
+            " 0,1": ["GPU-a", "MIG-1", "MIG-2"],
+            "0,7,3": ["GPU-a"],
+            "MIG-2": ["MIG-2"],
+            "gpu-d,GPU-a": ["GPU-a", "GPU-d"],
+        }
+        assert visible(found.gpus, "rocm", {VARIABLE: "0"}) == found.gpus
+        monkeypatch.setenv(VARIABLE, "0")
+        assert [gpu.uuid for gpu in Inventory(["visible"]).gpus] == ["GPU-a"]
+        assert Inventory(["all"]).gpus == found.gpus
         none = Inventory(["none"])
         assert (none.gpus, none.accelerator, none.use()) == ([], "cpu", {})
         for words in (["GPU-a", "GPU-z"], ["all", "0"], ["7"]):

@@ -104,6 +104,9 @@ def test_azure_heeds_what_ends_this_machine_and_says_when_it_may_begin() -> None
         azure = Azure(metadata)
         assert azure.here()
         fake.schedule("Freeze", 900)
+        # What is no event of this machine's is passed over.
+        odd: dict[str, object] = {"EventType": ["Preempt"], "Resources": None}
+        fake.events += [odd, {**odd, "Resources": "pool_0"}, {**odd, "Resources": ["pool_0"]}]
         fake.schedule("Preempt", 30, "pool_1")
         assert azure.look() is None
         fake.schedule("Terminate", 300, "pool_0", "pool_1")

@@ -1,6 +1,7 @@
 """The inventory: the GPUs that a worker lends of those that the first source with any finds."""
 
 import json
+import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -8,11 +9,20 @@ from threading import Lock
 from time import monotonic
 from typing import ClassVar
 
+import structlog
 from forge_schema.model.errors import ForgeError
 
 from forge_worker.devices import GpuDevice, GpuSource, Use, asked
 from forge_worker.devices.nvidia import NvidiaSmi, Nvml
 from forge_worker.devices.rocm import Rocm
+
+# By these an operator, or the scheduler that started the worker, leaves it some of the GPUs.
+LEFT_BY = {
+    "cuda": ("CUDA_VISIBLE_DEVICES",),
+    "rocm": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+}
+
+log = structlog.get_logger(__name__)
 
 
 class Apple:
@@ -61,7 +71,7 @@ def chosen(gpus: Sequence[GpuDevice], words: Sequence[str]) -> list[GpuDevice]:
     A GPU in MIG mode stands for all of its slices.
 
     Raises:
-        GpuMissing: a GPU does not exist, or `all` or `none` is combined with others.
+        GpuMissing: a GPU does not exist, or a word for several is combined with others.
     """
     if list(words) in (["none"], []):
         return []
@@ -74,6 +84,33 @@ def chosen(gpus: Sequence[GpuDevice], words: Sequence[str]) -> list[GpuDevice]:
                 f"--gpus names {word!r}, which is not on this machine", hint=_listing(gpus)
             )
     return [gpu for gpu in gpus if wanted & _names(gpu)]
+
+
+def visible(
+    gpus: Sequence[GpuDevice], accelerator: str, environment: Mapping[str, str]
+) -> list[GpuDevice]:
+    """Return the GPUs that a program with this environment would see: all, unless it says which.
+
+    Like the drivers, it stops at the first that is not there, takes the start of a UUID, and sees
+    none if the variable is empty.
+    """
+    said = next((name for name in LEFT_BY.get(accelerator, ()) if name in environment), "")
+    if not said:
+        return list(gpus)
+    left: list[GpuDevice] = []
+    for word in environment[said].split(","):
+        named = [gpu for gpu in gpus if _named(gpu, word.strip())]
+        if not named:
+            break
+        left += named
+    log.info("gpus_left", by=f"{said}={environment[said]}", left=len(left), there=len(gpus))
+    return [gpu for gpu in gpus if gpu in left]
+
+
+def _named(gpu: GpuDevice, word: str) -> bool:
+    if word.isdecimal():
+        return int(word) == gpu.number
+    return bool(word) and any(name.startswith(word.casefold()) for name in _names(gpu))
 
 
 def _names(gpu: GpuDevice) -> set[str]:
@@ -97,7 +134,11 @@ class Inventory:
             GpuMissing: `words` names a GPU that does not exist.
         """
         self._source, devices = _first() if list(words) != ["none"] else (None, [])
-        self.gpus = chosen(devices, words)
+        if list(words) == ["visible"]:
+            kind = self._source.accelerator if self._source else ""
+            self.gpus = visible(devices, kind, os.environ)
+        else:
+            self.gpus = chosen(devices, words)
         self._lock = Lock()
         self._used: Mapping[str, Use] = {}
         self._asked_at: float | None = None

@@ -82,8 +82,11 @@ class MachineSettings(BaseSettings):
         1024, description="start new jobs only while --worker-dir has this much free disk, MiB"
     )
     gpus: CommaList = Field(
-        default_factory=lambda: ["all"],
-        description="GPUs to offer: all, none, or their UUIDs or numbers, separated by commas",
+        default_factory=lambda: ["visible"],
+        description=(
+            "GPUs to offer: visible (those of CUDA_VISIBLE_DEVICES, if it is set), all, none, or"
+            " their UUIDs or numbers, separated by commas"
+        ),
     )
     lock_dir: OptionalPath = Field(
         None,

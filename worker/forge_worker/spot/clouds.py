@@ -168,7 +168,9 @@ class Azure:
             self._metadata.ask("POST", EVENTS, AZURE, params=VERSION, json=body)
 
     def _ends_us(self, event: dict[str, Any]) -> bool:
-        return event.get("EventType") in NOTICES_S and self._machine in event.get("Resources", [])
+        resources = event.get("Resources")
+        ours = isinstance(resources, list) and self._machine in resources
+        return ours and str(event.get("EventType")) in NOTICES_S
 
     def _left(self, event: dict[str, Any], answer: httpx.Response) -> float:
         if event.get("EventStatus") == STARTED:
@@ -178,10 +180,9 @@ class Azure:
 
 
 def _events(answer: httpx.Response) -> list[dict[str, Any]]:
-    try:
-        events = answer.json()["Events"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise MetadataAbsent("the metadata server has no scheduled events") from error
+    events = _document(answer).get("Events")
+    if not isinstance(events, list):
+        raise MetadataAbsent("the metadata server has no scheduled events")
     return [event for event in events if isinstance(event, dict)]
 
 
