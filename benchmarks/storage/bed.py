@@ -24,11 +24,10 @@ from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Role
 from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.queue import Queue
-from forge_schema.storage import open_store
+from forge_schema.storage import Objects, open_store
 from forge_worker.attempt import LiveAttempt
 from forge_worker.attempt_folders import Folders
 from forge_worker.circuit_breaker import Servers
-from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway, SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.session import Session

@@ -62,7 +62,6 @@ class ClientError(ForgeError):
     It is made as the class below that stands for its exit code.
     """
 
-    code = "client_error"
     exits_with = ExitCode.FAILED
 
     def __new__(
@@ -75,7 +74,7 @@ class ClientError(ForgeError):
         return made
 
     def __init__(
-        self, message: str, *, hint: str = "", code: str | None = None, exit_code: int | None = None
+        self, message: str, hint: str = "", *, code: str | None = None, exit_code: int | None = None
     ) -> None:
         super().__init__(message, hint=hint, code=code)
         by_code = _exit_code(self.code, self.exits_with)
@@ -86,6 +85,10 @@ class InvalidInput(ClientError):
     """What was given cannot be used: an option, a field of a job, a folder, `forge.toml`."""
 
     exits_with = ExitCode.USAGE
+
+
+class OptionInvalid(InvalidInput):
+    """An option of a command, or an argument of a call, cannot be used."""
 
 
 class NotFound(ClientError):

@@ -25,11 +25,7 @@ class QueueConnection:
     up_url: str | None = None
 
     def store(self) -> str:
-        """Return the store's URL.
-
-        Raises:
-            ClientError: no store is configured.
-        """
+        """Return the store's URL; `ClientError` if no store is configured."""
         if self.store_url is None:
             raise ClientError(
                 "a database is configured, but no store",
@@ -69,11 +65,7 @@ class Settings(BaseModel):
         return self.owner if self.url is None or "owner" in self.model_fields_set else None
 
     def server(self) -> Server:
-        """Return the configured server.
-
-        Raises:
-            ClientError: its URL or the API key is invalid.
-        """
+        """Return the configured server; `ClientError` if its URL or the API key is invalid."""
         url = checked_url(self.url or "", self.url_named)
         key = self._key()
         login = None if key else _login(url)

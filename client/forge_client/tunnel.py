@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from platformdirs import user_state_path
 
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, OptionInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,10 +50,8 @@ def named(name: str) -> tuple[int, int]:
     """
     match = HOST.fullmatch(name)
     if match is None:
-        raise ClientError(
-            f"{name!r} is not a job's name for ssh",
-            hint="write job-7, or job-7-1 for its rank 1",
-            code="option_invalid",
+        raise OptionInvalid(
+            f"{name!r} is not a job's name for ssh", hint="write job-7, or job-7-1 for its rank 1"
         )
     return int(match[1]), int(match[2] or 0)
 
@@ -200,8 +198,7 @@ def _require_free(local: int, port: int) -> None:
     except OSError as error:
         # A process of `forge up` listens on this machine itself.
         own = f"if the job runs here as a process, {LOOPBACK}:{local} is the job; else "
-        raise ClientError(
+        raise OptionInvalid(
             f"port {local} of this machine cannot be used: {error.strerror}",
             hint=f"{own if local == port else ''}choose another for it, as in 9999:{port}",
-            code="option_invalid",
         ) from error

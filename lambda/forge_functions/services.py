@@ -108,11 +108,7 @@ class Services:
 
     @made_once
     def store(self) -> Store:
-        """The store.
-
-        Raises:
-            StoreUrlInvalid: its URL does not name a store.
-        """
+        """The store; `StoreUrlInvalid` if its URL does not name a store."""
         return open_store(self.settings.store_url)
 
     def url(self, request_base: str) -> str:

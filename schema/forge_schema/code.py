@@ -33,8 +33,6 @@ PREFIX_FIELD = slice(345, 500)
 class BundleRefused(ForgeError):
     """The archive is not a plain one; whoever reads it keeps nothing of it."""
 
-    code = "bundle_refused"
-
 
 class Readable(Protocol):
     """A file as far as it is needed here."""

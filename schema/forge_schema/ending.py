@@ -14,7 +14,7 @@ import psycopg
 import structlog
 from psycopg.types.json import Jsonb
 
-from forge_schema.database.pool import Database, Row
+from forge_schema.database.pool import DatabaseUser, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import (
     NAMES_RANK,
@@ -154,15 +154,12 @@ def level(end: End, *, asked: bool) -> int:
     return LIKELY_ECHO if asked else CAUSE
 
 
-class GangRuns:
+class GangRuns(DatabaseUser):
     """Ends members and settles runs. Every method is idempotent.
 
     A run that is left unsettled, since its last member's process died or the statement failed, is
     settled by the sweeper.
     """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def end(self, ends: Sequence[End], *, expired_only: bool = False) -> dict[Fence, Ended]:
         """End those of the leases that are members of runs; the others are left out of the answer.

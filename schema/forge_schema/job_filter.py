@@ -66,8 +66,6 @@ _PLAIN_WORD = re.compile(r'[^\s",\\:]+')
 class FilterInvalid(ForgeError):
     """The text is not a valid filter; the fault is between `start` and `end`."""
 
-    code = "filter_invalid"
-
     def __init__(self, message: str, *, hint: str, start: int = 0, end: int = 0) -> None:
         super().__init__(message, hint=hint)
         self.start = start
@@ -189,11 +187,7 @@ class Filter:
 
 
 def parse(text: str) -> Filter:
-    """Parse a filter.
-
-    Raises:
-        FilterInvalid: it is malformed, or names an unknown key or value.
-    """
+    """Parse a filter; `FilterInvalid` if it is malformed, or names an unknown key or value."""
     if len(text) > LENGTH:
         raise FilterInvalid(
             f"it has more than {counted(LENGTH, 'character')}",

@@ -14,8 +14,6 @@ PATIENCE_S = 30.0
 class AuthorityDiffers(ForgeError):
     """The server's authority is not the one that a line names."""
 
-    code = "authority_differs"
-
 
 def fingerprint(pem: str) -> str:
     """Return the SHA-256 of a certificate, as `openssl x509 -fingerprint -sha256` has it.

@@ -25,8 +25,6 @@ PORTS = {"http": 80, "https": 443}
 class ProxyUnusable(ForgeError):
     """A variable names a proxy that cannot be used."""
 
-    code = "proxy_unusable"
-
 
 class ProxyFailed(Exception):
     """A request through a proxy failed; the message is the proxy without its credentials."""

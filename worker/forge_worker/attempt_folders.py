@@ -35,8 +35,6 @@ MODE = 0o600
 class DiskFull(ForgeError):
     """The files to store are larger than the job's disk request."""
 
-    code = "disk_full"
-
 
 def check_size(files: Listing, what: str, limit_mb: int) -> None:
     """Refuse files whose copies would be too large, counting every name and filling holes.
@@ -225,11 +223,7 @@ class Cursors:
         return self._kept.get(name, 0)
 
     def keep(self, **numbers: int) -> None:
-        """Store some numbers atomically.
-
-        Raises:
-            OSError: they cannot be written.
-        """
+        """Store some numbers atomically; `OSError` if they cannot be written."""
         with self._lock:
             kept = self._kept | numbers
             if kept != self._kept:

@@ -70,17 +70,15 @@ class Refusals:
 class ServerUnreachable(DatabaseUnreachable):
     """No server answers; callers wait as for the database behind it."""
 
-    code = "server_unreachable"
-
 
 class CircuitOpen(ServerUnreachable):
     """All servers are backing off; the failure was already logged."""
 
+    code = ServerUnreachable.code
+
 
 class QueueRefused(CircuitOpen):
     """The queue refuses this worker until a person changes something; `Refusals` logs it."""
-
-    code = "queue_refused"
 
 
 class NotAnswered(Exception):
@@ -176,11 +174,7 @@ class CircuitBreaker:
         return back
 
     def check(self) -> None:
-        """Return if it may be asked.
-
-        Raises:
-            CircuitOpen: it is backing off.
-        """
+        """Return if it may be asked; `CircuitOpen` if it is backing off."""
         if self.rests:
             raise CircuitOpen(f"not asked again yet: {self.why}")
 

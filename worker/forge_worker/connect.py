@@ -11,14 +11,13 @@ import structlog
 from forge_schema.database.pool import Database
 from forge_schema.http_client import in_the_clear, tls_context
 from forge_schema.signing import Signing, read_signing_key
-from forge_schema.storage import Store, StoreError, open_store
+from forge_schema.storage import Objects, Store, StoreError, open_store
 from forge_schema.storage.probe import delete_abandoned
 from forge_schema.wake import Hint
 
 from forge_worker.attempt import LiveAttempt
 from forge_worker.circuit_breaker import CircuitBreaker, CircuitOpen, Refusals, Servers
 from forge_worker.loop import Loop
-from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway, SqlGateway
 from forge_worker.queue.hints import HttpHints, Listener
 from forge_worker.settings.settings import WorkerSettings

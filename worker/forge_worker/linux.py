@@ -12,11 +12,7 @@ PLACES = {
 
 
 def required() -> None:
-    """Return on Linux.
-
-    Raises:
-        SystemExit: this is another system.
-    """
+    """Return on Linux; `SystemExit` if this is another system."""
     missing = [name for name in UNIX if find_spec(name) is None]
     if sys.platform == "linux" and not missing:
         return

@@ -57,11 +57,7 @@ class SpareThreads:
         return len(self._idle)
 
     def start(self, name: str, call: Callable[[], None]) -> None:
-        """Have a thread make a call.
-
-        Raises:
-            RuntimeError: the machine cannot start another thread.
-        """
+        """Have a thread make a call; `RuntimeError` if the machine cannot start another thread."""
         try:
             idle = self._idle.pop()
         except IndexError:

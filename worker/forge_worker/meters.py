@@ -9,10 +9,9 @@ from typing import Any, BinaryIO, cast
 from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
 from forge_schema.model.states import WorkerStatus
 from forge_schema.model.worker import Capacity
-from forge_schema.storage import Progress, Taken
+from forge_schema.storage import Objects, Progress, Taken
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway
 
 # Round trips to the queue; a claim over HTTP may wait for work.

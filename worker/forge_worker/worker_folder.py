@@ -54,11 +54,7 @@ def queue_served(folder: Path) -> UUID | None:
 
 
 def set_queue_served(folder: Path, queue: UUID) -> None:
-    """Keep whose jobs lie in the folder from now on.
-
-    Raises:
-        OSError: the disk is full or faulty.
-    """
+    """Keep whose jobs lie in the folder from now on; `OSError` if the disk is full or faulty."""
     if queue_served(folder) != queue:
         write_atomically(folder / QUEUE_FILE, f"{queue}\n", durable=True)
 
@@ -72,8 +68,6 @@ def _read(path: Path) -> UUID | None:
 
 class FolderTaken(ForgeError):
     """Another agent works in this folder."""
-
-    code = "folder_taken"
 
 
 @contextmanager

@@ -102,11 +102,7 @@ def rehearse(url: str, dump: Path) -> None:
 
 
 def fill(url: str, dump: Path) -> None:
-    """Load a dump, and upgrade the tables to this version.
-
-    Raises:
-        ClientError: one of them fails.
-    """
+    """Load a dump, and upgrade the tables to this version; `ClientError` if one of them fails."""
     postgres_programs.load(hold.writing_url(url), dump)
     migrate(hold.writing_url(url))
 

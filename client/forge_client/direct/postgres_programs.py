@@ -116,22 +116,14 @@ class _Running:
         self._input, self.output = self._process.stdin, self._process.stdout
 
     def feed(self, piece: bytes) -> None:
-        """Send it its input.
-
-        Raises:
-            ClientError: it has failed.
-        """
+        """Send it its input; `ClientError` if it has failed."""
         try:
             self._input.write(piece)
         except BrokenPipeError:
             self.succeed()
 
     def succeed(self) -> None:
-        """End its input, and wait until it has ended.
-
-        Raises:
-            ClientError: it failed.
-        """
+        """End its input, and wait until it has ended; `ClientError` if it failed."""
         self._close()
         if self._process.wait():
             self._messages.seek(0)

@@ -33,8 +33,6 @@ class Offer(BaseModel, defer_build=True):
 class UrlRefused(NotAllowed):
     """The store refuses the URL, which may have expired."""
 
-    code = "url_refused"
-
 
 class ObjectTransfers:
     """Transfers objects; each method is one try, and raises `Retryable` if another may succeed."""

@@ -136,11 +136,7 @@ class Transport:
         return self.ask(method, path, again=again, json=body)
 
     def record(self, kind: type[R], answer: object) -> R:
-        """Parse an answer as one record.
-
-        Raises:
-            ClientError: it is malformed.
-        """
+        """Parse an answer as one record; `ClientError` if it is malformed."""
         try:
             return kind.model_validate(answer)
         except ValidationError as error:
@@ -156,22 +152,14 @@ class Transport:
         return [self.record(kind, {**row, **more}) for row in rows if isinstance(row, dict)]
 
     def items(self, answer: object) -> list[Any]:
-        """Return an answer that must be a list.
-
-        Raises:
-            ClientError: it is not a list.
-        """
+        """Return an answer that must be a list; `ClientError` if it is not a list."""
         items = self.field(answer, "items")
         if not isinstance(items, list):
             raise self._strange()
         return items
 
     def field(self, answer: object, name: str) -> Any:  # noqa: ANN401 - as above
-        """Return a required field of an answer.
-
-        Raises:
-            ClientError: the field is missing.
-        """
+        """Return a required field of an answer; `ClientError` if the field is missing."""
         if not isinstance(answer, dict) or name not in answer:
             raise self._strange()
         return answer[name]

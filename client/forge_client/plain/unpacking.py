@@ -18,11 +18,7 @@ OF_ONE_FILE = {
 
 
 def unpacked(chunk: "LogChunk", stored: bytes) -> bytes:
-    """Return a log chunk's output.
-
-    Raises:
-        ClientError: the object is corrupt.
-    """
+    """Return a log chunk's output; `ClientError` if the object is corrupt."""
     # Most commands read no log.
     from forge_schema.zstd import ZstdError, first_bytes  # noqa: PLC0415
 

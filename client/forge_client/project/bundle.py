@@ -94,11 +94,7 @@ def pack_listing(
 
 
 def refuse_too_large(listing: Listing, limit_bytes: int) -> None:
-    """Check the size of the files.
-
-    Raises:
-        BundleError: they are too large.
-    """
+    """Check the size of the files; `BundleError` if they are too large."""
     total = listing.total_bytes
     biggest = heapq.nlargest(BIGGEST_SHOWN, listing.files, key=lambda entry: entry.size)
     if total <= limit_bytes and all(entry.size <= LARGEST_FILE for entry in biggest):

@@ -20,8 +20,6 @@ Bar = Callable[[str, int], AbstractContextManager[Progress]]
 class ImageTarUnfit(InvalidInput):
     """The file is not a saved image."""
 
-    code = "image_tar_unfit"
-
 
 def read(path: Path, bar: Bar) -> ImageTar:
     """Read a saved image once, without keeping it in memory.

@@ -32,7 +32,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from forge_client.errors import FIELDS_HINT, ClientError
+from forge_client.errors import FIELDS_HINT, ClientError, OptionInvalid
 from forge_client.project import FILE
 from forge_client.project.checkpoint_names import parsed
 
@@ -363,10 +363,9 @@ def no_command() -> ClientError:
 
 def nothing_to_keep(folder: object) -> ClientError:
     """Return the error for a template without a field."""
-    return ClientError(
+    return OptionInvalid(
         f"there is nothing to save: {folder or 'no folder'} has no {FILE}, and there is no command",
         hint=f"write the job into {FILE}, or give its command",
-        code="option_invalid",
     )
 
 
@@ -380,11 +379,7 @@ def refused(first: Mapping[str, Any]) -> ClientError:
 
 
 def check_fields(names: Iterable[str]) -> None:
-    """Check that a job has fields of these names.
-
-    Raises:
-        ClientError: it has no such field.
-    """
+    """Check that a job has fields of these names; `ClientError` if it has no such field."""
     for name in names:
         if name not in KNOWN:
             raise _unknown(name)
@@ -396,8 +391,8 @@ def invalid(error: ValidationError, known: Iterable[str] = ()) -> ClientError:
     field = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         hint = _meant(field, known)
-        return ClientError(f"there is no {field!r}", hint=hint, code="option_invalid")
-    return ClientError(_fault(field, first), hint="correct the value", code="option_invalid")
+        return OptionInvalid(f"there is no {field!r}", hint=hint)
+    return OptionInvalid(_fault(field, first), hint="correct the value")
 
 
 def _unknown(field: str) -> ClientError:

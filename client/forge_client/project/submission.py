@@ -13,7 +13,7 @@ from forge_schema.model.bundles import SEGMENT_BYTES
 from forge_schema.model.fields import is_handle
 from forge_schema.model.states import Launcher
 
-from forge_client.errors import ClientError
+from forge_client.errors import OptionInvalid
 from forge_client.project.bundle import Listing, pack, pack_listing, packed_before, remember
 from forge_client.project.environment.packages import WithPackages, choose_packages
 from forge_client.project.git.changes import UNCOMMITTED, git_state
@@ -209,11 +209,10 @@ def repeated(job: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     """
     changed = Request().changed(changes)
     if changed.extras or changed.groups:
-        raise ClientError(
+        raise OptionInvalid(
             "a job that runs again has the packages that were locked for it, without more extras"
             " or groups",
             hint="submit its folder again with them; `forge code JOB` fetches it",
-            code="option_invalid",
         )
     fields = changed.fields()
     # An image given here replaces any other.
@@ -267,10 +266,9 @@ def _check_dockerfile(request: Request, listing: Listing, below: Mapping[str, An
     named = any(getattr(request, way) for way in IMAGE_WAYS)
     path = request.dockerfile if named else below.get("dockerfile")
     if path and not any(entry.name == path for entry in listing.files):
-        raise ClientError(
+        raise OptionInvalid(
             f"the Dockerfile {path!r} is not among the project's files",
             hint="check the path, or upload it with --include if .gitignore leaves it out",
-            code="option_invalid",
         )
 
 
@@ -280,9 +278,8 @@ def _check_folder(path: str | None, listing: Listing) -> None:
             continue
         if path and f"{path}/".startswith(f"{entry.name}/"):
             kind = "file" if entry.link is None else "link"
-            raise ClientError(
+            raise OptionInvalid(
                 f"{entry.name!r} is a {kind} of the project,"
                 f" so {path!r} cannot be the checkpoint folder",
                 hint="name a folder with --checkpoint-dir, which need not exist yet",
-                code="option_invalid",
             )

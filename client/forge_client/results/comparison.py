@@ -90,7 +90,7 @@ def compare(
             shown.setdefault(place, chosen)
     means = {place: fmean(values) for place, values in values_at.items()}
     first = next(iter(sweeps), "")
-    bases = {place: _baseline(means, place, first, alone=len(sweeps) == 1) for place in means}
+    bases = {place: next(iter(means)) if len(sweeps) == 1 else (first, place[1]) for place in means}
     groups = [
         PointGroup(
             sweep=place[0],
@@ -162,12 +162,6 @@ def _unknown(message: str, known: Iterable[str]) -> ClientError:
 def _chosen(parameters: Mapping[str, Any], by: Sequence[str] | None) -> dict[str, Any]:
     names = [name for name in parameters if name not in NUMBERS] if by is None else by
     return {name: parameters.get(name) for name in names}
-
-
-def _baseline(
-    means: Iterable[tuple[str, str]], place: tuple[str, str], first: str, *, alone: bool
-) -> tuple[str, str]:
-    return next(iter(means)) if alone else (first, place[1])
 
 
 def _against(mean: float, baseline: float | None) -> dict[str, float | None]:

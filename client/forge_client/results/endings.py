@@ -134,11 +134,7 @@ def what_follows(status: JobDetail, reason: str) -> str:
 
 
 def check_acted(acted: Acted) -> None:
-    """Refuse what was left alone.
-
-    Raises:
-        ClientError: some jobs were; all of them are named.
-    """
+    """Refuse what was left alone; `ClientError` if some jobs were; all of them are named."""
     refused = [_refusal(acted, job_id) for job_id, word in acted.became.items() if word not in DONE]
     if refused:
         message = "; ".join(error.message for error in refused)

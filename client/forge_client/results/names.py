@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from forge_schema.model import quantities
 from forge_schema.model.quantities import counted, names_text
 
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, OptionInvalid
 
 if TYPE_CHECKING:
     from forge_schema.model.admin import Approved
@@ -53,11 +53,7 @@ def _meant(name: str, known: Collection[str]) -> str:
 
 
 def require_queue(name: str, known: Sequence[str]) -> None:
-    """Check that there is a queue.
-
-    Raises:
-        ClientError: there is none of this name.
-    """
+    """Check that there is a queue; `ClientError` if there is none of this name."""
     if name not in known:
         raise ClientError(
             f"there is no queue {name!r}{_meant(name, known)}",
@@ -67,11 +63,7 @@ def require_queue(name: str, known: Sequence[str]) -> None:
 
 
 def require_present(pages: Sequence[Approved]) -> None:
-    """Check that the jobs which were to be approved exist.
-
-    Raises:
-        ClientError: some do not.
-    """
+    """Check that the jobs which were to be approved exist; `ClientError` if some do not."""
     if absent := sum(page.absent for page in pages):
         raise ClientError(
             f"{approvals_text(pages, 'absent', absent)} "
@@ -108,11 +100,7 @@ def the_one(start: str, sweeps: Iterable[str | None], listed_by: str) -> str:
 
 
 def find_worker(backend: Backend, worker: str) -> WorkerInfo:
-    """Return a worker by its name or id.
-
-    Raises:
-        ClientError: there is no such worker.
-    """
+    """Return a worker by its name or id; `ClientError` if there is no such worker."""
     rows = backend.workers()
     for known in ({row.name: row for row in rows}, {str(row.id): row for row in rows}):
         if worker in known:
@@ -125,11 +113,7 @@ def find_worker(backend: Backend, worker: str) -> WorkerInfo:
 
 
 def require_rank(job: JobStatus, rank: int | None) -> None:
-    """Check that a job has a rank.
-
-    Raises:
-        ClientError: it has too few.
-    """
+    """Check that a job has a rank; `ClientError` if it has too few."""
     if rank is None or rank < job.nodes:
         return
     several = f"its ranks are 0 to {job.nodes - 1}, one for each machine"
@@ -141,11 +125,7 @@ def require_rank(job: JobStatus, rank: int | None) -> None:
 
 
 def require_attempt(job: JobStatus, attempt: int | None) -> None:
-    """Check that a job has had an attempt.
-
-    Raises:
-        ClientError: it has had fewer.
-    """
+    """Check that a job has had an attempt; `ClientError` if it has had fewer."""
     if attempt is None or 0 < attempt <= job.attempt:
         return
     raise ClientError(
@@ -213,11 +193,7 @@ def moment(name: str, text: str, backend: Backend) -> datetime:
 
 
 def require_moment(name: str, text: str) -> None:
-    """Check that a text names a time, before Forge is asked.
-
-    Raises:
-        ClientError: it does not.
-    """
+    """Check that a text names a time, before Forge is asked; `ClientError` if it does not."""
     try:
         quantities.moment(text, datetime.now(UTC))
     except ValueError as error:
@@ -244,4 +220,4 @@ def age(name: str, given: timedelta | str, backend: Backend) -> timedelta:
 
 
 def _no_moment(message: str) -> ClientError:
-    return ClientError(message, hint=quantities.MOMENTS_HINT, code="option_invalid")
+    return OptionInvalid(message, hint=quantities.MOMENTS_HINT)

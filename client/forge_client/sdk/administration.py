@@ -26,7 +26,7 @@ from forge_schema.model.worker import WorkerInfo
 from pydantic import BaseModel, ValidationError
 
 from forge_client.backend import Backend, Check
-from forge_client.errors import ClientError
+from forge_client.errors import OptionInvalid
 from forge_client.project.request import invalid, several
 from forge_client.results.names import (
     age,
@@ -385,8 +385,6 @@ def _made(kind: type[M], fields: Mapping[str, Any]) -> M:
 def _labels(labels: Mapping[str, str] | None) -> Mapping[str, str] | None:
     if labels is None or isinstance(labels, Mapping):
         return labels
-    raise ClientError(
-        f"labels are a dictionary, and not {labels!r}",
-        hint='write labels={"team": "nlp"}',
-        code="option_invalid",
+    raise OptionInvalid(
+        f"labels are a dictionary, and not {labels!r}", hint='write labels={"team": "nlp"}'
     )

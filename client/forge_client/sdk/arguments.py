@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_typ
 from forge_schema.model.quantities import names_text, seconds
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from forge_client.errors import ClientError
+from forge_client.errors import OptionInvalid
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,7 +72,9 @@ def duration(name: str, given: timedelta | str) -> timedelta:
     try:
         return timedelta(seconds=seconds(given)) if isinstance(given, str) else given
     except (ValueError, OverflowError):
-        raise _wrong(f"{name}: {given!r} is not a duration", 'write "90s", "30m" or "7d"') from None
+        raise OptionInvalid(
+            f"{name}: {given!r} is not a duration", 'write "90s", "30m" or "7d"'
+        ) from None
 
 
 def lifetime(lasts: timedelta | str | None) -> timedelta | None:
@@ -83,7 +85,7 @@ def lifetime(lasts: timedelta | str | None) -> timedelta | None:
     """
     span = None if lasts is None else duration("lasts", lasts)
     if span is not None and span < timedelta(seconds=1):
-        raise _wrong(f"lasts: {lasts!r} is below a second", 'write "12h" or "30d"')
+        raise OptionInvalid(f"lasts: {lasts!r} is below a second", 'write "12h" or "30d"')
     return span
 
 
@@ -117,7 +119,7 @@ def _taken(name: str, kinds: tuple[Any, ...], given: object) -> object:
         hint = f"write {names_text(wanted, len(wanted), last='or')}"
         if name in SECONDS and (count := _seconds(given)) is not None:
             hint = f"it is in seconds: write {count:g}"
-        raise _wrong(f"{name}: {given!r} is of the wrong kind", hint) from None
+        raise OptionInvalid(f"{name}: {given!r} is of the wrong kind", hint) from None
 
 
 @cache
@@ -144,8 +146,4 @@ def require_choice(name: str, value: str, choices: Sequence[str]) -> None:
     """
     if value not in choices:
         meant = f"write {names_text([*choices], len(choices), last='or')}"
-        raise _wrong(f"{name}: {value!r} is not known", meant)
-
-
-def _wrong(message: str, hint: str) -> ClientError:
-    return ClientError(message, hint=hint, code="option_invalid")
+        raise OptionInvalid(f"{name}: {value!r} is not known", meant)

@@ -11,7 +11,7 @@ from forge_schema.model.results import Experiment, GroupedBy, Run, RunGroup
 
 from forge_client import settings
 from forge_client.connection import connect
-from forge_client.errors import ClientError
+from forge_client.errors import OptionInvalid
 from forge_client.findings import sweeps
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import NAME, Scalar, expanded, from_toml, sweep_name
@@ -393,10 +393,9 @@ class Client(Plans, Administration):
 def _sets(values: Iterable[Mapping[str, object]]) -> Iterator[Mapping[str, object]]:
     for chosen in values:
         if not isinstance(chosen, Mapping):
-            raise ClientError(
+            raise OptionInvalid(
                 f"map: {chosen!r} is not the values of one job",
                 hint='give a list with a dictionary for each job: [{"lr": 0.1}, {"lr": 0.01}]',
-                code="option_invalid",
             )
         yield chosen
 
@@ -411,10 +410,9 @@ def _filled(command: Sequence[str], values: Mapping[str, object]) -> list[str]:
 def _value(placeholder: str, values: Mapping[str, object]) -> str:
     name = placeholder[1:-1]
     if name not in values:
-        raise ClientError(
+        raise OptionInvalid(
             f"the command has {placeholder}, but one of the jobs has values only for"
             f" {', '.join(map(str, values)) or 'no name'}",
             hint=f"add one; {name!r}: {placeholder!r} keeps the braces",
-            code="option_invalid",
         )
     return str(values[name])

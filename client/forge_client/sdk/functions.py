@@ -21,7 +21,7 @@ from forge_schema.model.job import JobStatus
 from forge_schema.model.states import StateWord
 
 from forge_client.backend import Backend
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, OptionInvalid
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import Scalar
 from forge_client.project.request import check_fields, several
@@ -283,10 +283,9 @@ class JobFunction(Generic[P, R]):
         try:
             calls: list[Call] = [(given, {}) for given in zip(*arguments, strict=True)]
         except ValueError:
-            raise ClientError(
+            raise OptionInvalid(
                 f"{self.__name__}.map: the iterables do not have the same length",
                 hint="give as many values of each argument",
-                code="option_invalid",
             ) from None
         for args, _ in calls:
             self._check(*args)
@@ -329,18 +328,16 @@ class JobFunction(Generic[P, R]):
         """
         kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
         if any(is_one(self.function) for is_one in kinds):
-            raise ClientError(
+            raise OptionInvalid(
                 f"{self.__name__} is async or a generator, and a job needs a plain function",
                 hint="wrap it: def main(): return asyncio.run(…), or return list(…)",
-                code="option_invalid",
             )
         try:
             inspect.signature(self.function).bind(*args, **kwargs)
         except TypeError as error:
-            raise ClientError(
+            raise OptionInvalid(
                 f"{self.__name__}: {error}",
                 hint=f"it is {self.__name__}{inspect.signature(self.function)}",
-                code="option_invalid",
             ) from None
 
     def _connected(self) -> Client:

@@ -51,8 +51,6 @@ class JobFailed(ClientError):
     log.
     """
 
-    code = "job_failed"
-
     def __init__(self, status: JobStatus, tail: str) -> None:
         super().__init__(ending(status), hint=f"`forge logs {status.job_id}` shows all its output")
         self.status = status
@@ -64,8 +62,6 @@ class JobFailed(ClientError):
 
 class JobCancelled(JobFailed):
     """The job was cancelled."""
-
-    code = "job_cancelled"
 
 
 @checked_verbs

@@ -9,7 +9,7 @@ from forge_schema.model.job import RegisteredInput, Schedule, Template
 from forge_schema.model.notifications import Delivery, KeptNotification, Notification, Notifier
 
 from forge_client.backend import Backend
-from forge_client.errors import ClientError
+from forge_client.errors import OptionInvalid
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import nothing_to_keep, several
 from forge_client.sdk.arguments import checked_verbs
@@ -189,10 +189,8 @@ class Plans:
         targets = {"webhook": webhook, "slack": slack, "email": email}
         given = [(kind, target) for kind, target in targets.items() if target is not None]
         if len(given) > 1:
-            raise ClientError(
-                "a notification has one target",
-                hint="give one of webhook, slack and email",
-                code="option_invalid",
+            raise OptionInvalid(
+                "a notification has one target", hint="give one of webhook, slack and email"
             )
         kind, target = given[0] if given else (None, None)
         wanted = {

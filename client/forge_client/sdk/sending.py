@@ -12,7 +12,7 @@ from numbers import Integral, Rational, Real
 from typing import Any
 
 from forge_client.backend import Backend
-from forge_client.errors import ClientError
+from forge_client.errors import OptionInvalid
 from forge_client.project import submit
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import NAME, Scalar
@@ -73,10 +73,9 @@ def requests(
 def _fields(job: Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(job, Mapping):
         return job
-    raise ClientError(
+    raise OptionInvalid(
         f"{job!r} is not the fields of a job",
         hint='give a dictionary for each job, such as {"command": "python train.py"}',
-        code="option_invalid",
     )
 
 

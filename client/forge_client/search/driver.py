@@ -129,11 +129,10 @@ class Driver:
         elif status.terminal:
             self._report(trial, stored, job_id, prune=False)
             self._end(trial, stored, status)
-        elif stop := stored.user_attrs.get(STOPPED) or self._to_prune(trial, stored, job_id):
+        elif stop := stored.user_attrs.get(STOPPED) or (
+            self._report(trial, stored, job_id, prune=True) if self._plan.pruner else None
+        ):
             self._stop(trial, job_id, stop)
-
-    def _to_prune(self, trial: Trial, stored: FrozenTrial, job_id: int) -> str | None:
-        return self._report(trial, stored, job_id, prune=True) if self._plan.pruner else None
 
     def _report(self, trial: Trial, stored: FrozenTrial, job_id: int, *, prune: bool) -> str | None:
         """Report new values of the metric; return why the trial should stop, if it should."""

@@ -15,7 +15,7 @@ from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from forge_client.errors import ClientError
+from forge_client.errors import OptionInvalid
 from forge_client.project.matrix import Scalar
 from forge_client.search.plan import Plan, setting
 
@@ -31,7 +31,9 @@ def sampler(plan: Plan, seed: int | None = None) -> BaseSampler:
     known = _parameters(made)
     if "seed" in known and "seed" in options:
         # Each trial would have the same one, and so the same point.
-        raise _wrong("--sampler: the seed is an option of its own", f"--seed {options['seed']}")
+        raise OptionInvalid(
+            "--sampler: the seed is an option of its own", f"--seed {options['seed']}"
+        )
     if "seed" in known and plan.seed is not None:
         options["seed"] = plan.seed if _is_sequence(made) else seed
     if "constant_liar" in known:
@@ -80,7 +82,7 @@ def _theirs(name: str, module: ModuleType, kind: str, option: str) -> Any:  # no
     }
     short_name = name.lower().replace("_", "").replace("-", "")
     if (known := kinds.get(SHORT.get(short_name, short_name))) is None:
-        raise _wrong(
+        raise OptionInvalid(
             f"{option} {name}: Optuna has no such {kind.lower()}",
             f"choose one of {', '.join(sorted(kinds))}; or name your own, module:Class",
         )
@@ -92,7 +94,7 @@ def _own(name: str, option: str) -> Any:  # noqa: ANN401 - whatever it names
     try:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise _wrong(f"{option} {name}: {error}", "it must be importable here") from error
+        raise OptionInvalid(f"{option} {name}: {error}", "it must be importable here") from error
 
 
 def _parameters(made: Any) -> Mapping[str, inspect.Parameter]:  # noqa: ANN401 - as above
@@ -105,14 +107,12 @@ def _made(made: Any, options: dict[str, Any], option: str, kind: type) -> Any:  
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             built = made(**options)
     except (TypeError, ValueError, ImportError) as error:
-        raise _wrong(f"{option}: {error}", f"see Optuna's {made.__name__}") from error
+        raise OptionInvalid(f"{option}: {error}", f"see Optuna's {made.__name__}") from error
     if not isinstance(built, kind):
-        raise _wrong(f"{option}: {made.__name__} is no {kind.__name__}", "name a class of Optuna's")
+        raise OptionInvalid(
+            f"{option}: {made.__name__} is no {kind.__name__}", "name a class of Optuna's"
+        )
     return built
-
-
-def _wrong(message: str, hint: str) -> ClientError:
-    return ClientError(message, hint=hint, code="option_invalid")
 
 
 def sampler_of(plan: Plan) -> BaseSampler:

@@ -149,11 +149,7 @@ class UpServer:
         return f"http://{HOST}:{self._port}"
 
     def listen(self) -> None:
-        """Open its socket.
-
-        Raises:
-            ClientError: the port is in use.
-        """
+        """Open its socket; `ClientError` if the port is in use."""
         self._listening = self._socket()
         self._port = self._listening.getsockname()[1]
         _keep(self._folder / "port", str(self._port))

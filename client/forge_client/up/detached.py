@@ -113,11 +113,7 @@ def detached(plan: UpOptions) -> int:
 
 
 def await_up(plan: UpOptions, child: int) -> Running:
-    """Wait until the detached process is up.
-
-    Raises:
-        ClientError: it did not come up.
-    """
+    """Wait until the detached process is up; `ClientError` if it did not come up."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         ended, status = os.waitpid(child, os.WNOHANG)

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import psutil
 
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, OptionInvalid
 from forge_client.up.folder_access import let_pass, let_read
 
 CALL_S = 180
@@ -165,11 +165,7 @@ class Postgres:
         self._begun = self._make() if self.fresh else self._launch()
 
     def start(self) -> None:
-        """Start it; a new folder gets a new database.
-
-        Raises:
-            ClientError: it does not start.
-        """
+        """Start it; a new folder gets a new database; `ClientError` if it does not start."""
         if self._begun is None:
             self.begin()
         if self.fresh:
@@ -300,8 +296,7 @@ def require_usable(folder: Path) -> None:
         ClientError: its name contains a character that a shell interprets.
     """
     if unusable := UNUSABLE & set(str(folder)):
-        raise ClientError(
+        raise OptionInvalid(
             f"Postgres cannot run in {folder}: the name contains {' '.join(sorted(unusable))}",
             hint='name another folder with --dir, without $, ", ` and \\',
-            code="option_invalid",
         )

@@ -27,8 +27,6 @@ _NONCE = re.compile(r"[0-9A-Za-z_-]{16,64}")
 class SignatureInvalid(ForgeError):
     """The request is not signed as its key requires."""
 
-    code = "signature_invalid"
-
 
 class SignatureClaims(NamedTuple):
     """What a valid signature says: the time in seconds since 1970, and a nonce."""

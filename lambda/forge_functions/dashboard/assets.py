@@ -42,11 +42,7 @@ def assets() -> dict[str, Asset]:
 
 @cache
 def address(path: str) -> str:
-    """Return the path of an asset.
-
-    Raises:
-        KeyError: it does not exist.
-    """
+    """Return the path of an asset; `KeyError` if it does not exist."""
     return f"/static/{assets()[path].digest}/{path}"
 
 

@@ -69,7 +69,9 @@ def answers(words: Sequence[str]) -> Answers:
         "FORGE_HOST": given.host or kept.get("FORGE_HOST") or "0.0.0.0",  # noqa: S104 - a server
         "FORGE_PORT": str(given.port or kept.get("FORGE_PORT") or 8900),
     }
-    tls = bool(given.tls_cert) or not (given.no_tls or _was_without_tls(kept))
+    tls = bool(given.tls_cert) or not (
+        given.no_tls or kept.get("FORGE_PUBLIC_URL", "").startswith("http://")
+    )
     scheme = "https" if tls else "http"
     settings["FORGE_PUBLIC_URL"] = f"{scheme}://{names[0]}:{settings['FORGE_PORT']}"
     if given.tls_cert:
@@ -122,10 +124,6 @@ def _file(text: str) -> Path:
 def _former_names(etc: Path, kept: Mapping[str, str]) -> tuple[str, ...]:
     host = urlsplit(kept.get("FORGE_PUBLIC_URL", "")).hostname
     return named(etc / CHAIN) or ((host,) if host else ())
-
-
-def _was_without_tls(kept: Mapping[str, str]) -> bool:
-    return kept.get("FORGE_PUBLIC_URL", "").startswith("http://")
 
 
 def _asked_name() -> str:

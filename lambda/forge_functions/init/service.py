@@ -37,8 +37,6 @@ START_S, LOOK_S = 30.0, 0.2
 class NotUp(ForgeError):
     """What was started does not answer."""
 
-    code = "not_up"
-
 
 def with_systemd(answers: Answers, *, changed: bool) -> list[str]:
     """Have systemd run all three, and restart what runs with older settings; say what was done."""

@@ -146,7 +146,9 @@ class Bulkheads:
         if self._rate is not None and caller is not None:
             self._rate.take(who, REPORT_COSTS if chosen is RequestPart.REPORTS else 1)
         # The API answers strangers by their heads alone.
-        if has_body(request.scope) and (caller is not None or not _is_api(request)):
+        if has_body(request.scope) and (
+            caller is not None or not request.url.path.startswith("/api/")
+        ):
             receive = await self._body(bodies, who, receive, limited=caller is not None)
         answer = _Answer(send)
         async with admission.admitted(who) as answer.slot:
@@ -189,7 +191,3 @@ class _Answer:
         if message["type"] == "http.response.body" and message.get("more_body", False):
             await self.slot.aclose()
         await self._send(message)
-
-
-def _is_api(request: Request) -> bool:
-    return request.url.path.startswith("/api/")

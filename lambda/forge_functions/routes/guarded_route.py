@@ -45,7 +45,7 @@ class GuardedRequest(Request):
     async def _value(self, body: bytes) -> Any:  # noqa: ANN401 - any JSON value
         # A quick look that may count too many.
         if body.count(b":") <= MOST_FIELDS:
-            return await run_in_threadpool(_parsed, body)
+            return await run_in_threadpool(json.loads, body)
         shared: Services = self.app.state.services
         async with shared.large_body:
             return await run_in_threadpool(_bounded, body)
@@ -79,10 +79,6 @@ def _calls(dependant: Dependant) -> Iterator[object]:
     yield dependant.call
     for below in dependant.dependencies:
         yield from _calls(below)
-
-
-def _parsed(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
-    return json.loads(body)
 
 
 def _bounded(body: bytes) -> Any:  # noqa: ANN401 - any JSON value

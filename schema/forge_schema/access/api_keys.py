@@ -8,7 +8,7 @@ from psycopg.errors import ForeignKeyViolation
 
 from forge_schema.access import tokens
 from forge_schema.access.tokens import ParsedToken, TokenKind
-from forge_schema.database.pool import Database, Row
+from forge_schema.database.pool import DatabaseActor, DatabaseUser, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import Role
 from forge_schema.queue.limits import Limits, NoSuchTeam
@@ -34,15 +34,9 @@ class NoSuchKey(ForgeError):
 class NotInvited(ForgeError):
     """The key is not an invitation, or not any more."""
 
-    code = "not_invited"
 
-
-class Keys:
+class Keys(DatabaseActor):
     """Creates, rotates, revokes and checks keys. Every change is in the audit trail."""
-
-    def __init__(self, database: Database, *, actor: str) -> None:
-        self._database = database
-        self._actor = actor
 
     def create(
         self,
@@ -145,11 +139,8 @@ class Keys:
             raise NoSuchKey(f"there is no API key {key_id}", hint="`forge key list` lists them")
 
 
-class Sessions:
+class Sessions(DatabaseUser):
     """Begins, checks and ends sessions. An admin sees them among the keys, and may revoke them."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def begin(
         self, acts_for: str, owner: str, role: Role, *, name: str, address: str, lasts: timedelta

@@ -44,8 +44,6 @@ LINE = Template(
 class UrlUnusable(ForgeError):
     """The server's URL cannot be part of a line."""
 
-    code = "url_unusable"
-
 
 def join_line(url: str, token: str, digest: str, authority: str = "") -> str:
     """Return the line for a machine.

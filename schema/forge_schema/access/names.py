@@ -22,11 +22,7 @@ def check_name(name: str, of: str) -> None:
 
 
 def check_worker(name: str) -> None:
-    """Check a worker's name, which stands in paths.
-
-    Raises:
-        NameInvalid: no worker can have it.
-    """
+    """Check a worker's name, which stands in paths; `NameInvalid` if no worker can have it."""
     check_name(name, "a worker")
     if not is_folder_name(name):
         raise NameInvalid(f"{name!r} cannot be the name of a worker", hint="choose one without /")

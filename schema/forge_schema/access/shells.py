@@ -4,7 +4,7 @@ import time
 
 from psycopg.types.json import Jsonb
 
-from forge_schema.database.pool import Database
+from forge_schema.database.pool import DatabaseActor, DatabaseUser
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import Phase
 from forge_schema.shell import ShellWanted
@@ -22,12 +22,8 @@ class NotRunning(ForgeError):
     code = "not_running_job"
 
 
-class Shells:
+class Shells(DatabaseActor):
     """Opens shells, as an actor."""
-
-    def __init__(self, database: Database, *, actor: str) -> None:
-        self._database = database
-        self._actor = actor
 
     def enter(self, job_id: int, wanted: ShellWanted) -> tuple[int, str]:
         """Record that somebody enters a job; return the id and the name of its worker.
@@ -58,11 +54,8 @@ class Shells:
         self._database.rows("call_in", again=True, worker_id=worker_id, shell=shell)
 
 
-class Nonces:
+class Nonces(DatabaseUser):
     """Remembers what was used, for a quarter of an hour."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def use(self, holder: str, nonce: str) -> bool:
         """Use something of a holder up; False if that was done before."""

@@ -28,8 +28,6 @@ _PR_SET_DUMPABLE = 4
 class TokenMalformed(ForgeError):
     """The text is not a token, or was not copied completely."""
 
-    code = "token_malformed"
-
 
 class TokenKind(StrEnum):
     """The prefix of a token, which says what kind of caller it is for."""

@@ -7,7 +7,7 @@ from psycopg.types.json import Jsonb
 
 from forge_schema.access import tokens
 from forge_schema.access.tokens import ParsedToken, TokenKind
-from forge_schema.database.pool import Database, Row
+from forge_schema.database.pool import DatabaseActor, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import WorkerKind
 from forge_schema.model.worker import no_such_worker
@@ -19,13 +19,9 @@ LARGEST_ID = 2**63 - 1
 class NameTaken(ForgeError):
     """Another worker has this name."""
 
-    code = "name_taken"
-
 
 class JoinRefused(ForgeError):
     """The token in a line for a machine is not valid any more."""
-
-    code = "join_refused"
 
 
 class NotOffline(ForgeError):
@@ -34,12 +30,8 @@ class NotOffline(ForgeError):
     code = "worker_not_offline"
 
 
-class WorkerTokens:
+class WorkerTokens(DatabaseActor):
     """Creates workers and their tokens, and checks tokens. Every change is in the audit trail."""
-
-    def __init__(self, database: Database, *, actor: str) -> None:
-        self._database = database
-        self._actor = actor
 
     def create(
         self,

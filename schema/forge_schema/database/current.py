@@ -26,8 +26,6 @@ MONTHS = """
 class OldPostgres(ForgeError):
     """The server is of a version that lacks what statements need."""
 
-    code = "old_postgres"
-
 
 def refuse_old(server_version: int) -> None:
     """Refuse a server of an older version, written as libpq does: 140023 for 14.23.

@@ -43,8 +43,6 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 class TablesInUse(ForgeError):
     """There was no moment at which nobody used the tables."""
 
-    code = "tables_in_use"
-
 
 def take(connection: Connection, lock: Callable[[], None], patience_s: float = PATIENCE_S) -> None:
     """Run `lock` until it gets all that it locks, each time from the beginning.
@@ -84,8 +82,6 @@ def lock_all(connection: Connection) -> None:
 
 class NewerDatabase(ForgeError):
     """A later version has upgraded the database, so this one must leave it as it is."""
-
-    code = "newer_database"
 
 
 def sqlalchemy_url(url: str) -> str:
@@ -128,11 +124,7 @@ def upgrade(url: str, revision: str = "head") -> None:
 
 
 def refuse_newer(revision: str | None) -> None:
-    """Refuse a revision that is not among ours.
-
-    Raises:
-        NewerDatabase: it is a later one.
-    """
+    """Refuse a revision that is not among ours; `NewerDatabase` if it is a later one."""
     if revision is not None and revision > HEAD:
         raise NewerDatabase(
             f"the database is at revision {revision}, and this version knows those up to {HEAD}",

@@ -120,8 +120,6 @@ def _fetched(cursor: psycopg.Cursor[Row]) -> list[Row]:
 class DatabaseUnreachable(ForgeError):
     """The database does not answer, or cannot run statements now."""
 
-    code = "database_unreachable"
-
     @property
     def is_silent(self) -> bool:
         """Whether no server answered: another statement would only wait in vain too."""
@@ -131,11 +129,11 @@ class DatabaseUnreachable(ForgeError):
 class AccessRefused(DatabaseUnreachable):
     """The database does not let this role in, whenever it is asked."""
 
+    code = DatabaseUnreachable.code
+
 
 class ReportTooSlow(ForgeError):
     """A report exceeded its time limit and was stopped."""
-
-    code = "report_too_slow"
 
 
 class NotMigrated(DatabaseUnreachable):
@@ -361,7 +359,7 @@ class Database:
         """Lend a connection inside a transaction. Raises the same errors as `rows`."""
         with self._explaining(), self.connection() as connection:
             try:
-                with connection.transaction(), self._limited(connection):
+                with connection.transaction(), _within(connection, self._limit_s):
                     yield connection
             except STALE as error:
                 self._give_up(connection, error)
@@ -401,9 +399,6 @@ class Database:
         cause = self._not_connected if isinstance(error, PoolTimeout) else None
         return explained(cause or error, self.url)
 
-    def _limited(self, connection: Connection) -> AbstractContextManager[object]:
-        return nullcontext() if self._limit_s is None else _within(connection, self._limit_s)
-
     def _give_up(self, connection: Connection, error: Exception) -> None:
         connection.close()
         if isinstance(error, LEAVES_ALL):
@@ -417,13 +412,23 @@ class Database:
             ConnectionPool.check_connection(connection)
 
 
-class _Lending:
-    """Lends a connection; a context manager made of a generator takes longer than the pool."""
-
-    __slots__ = ("_connection", "_database")
+class DatabaseUser:
+    """What runs statements on a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+
+class DatabaseActor(DatabaseUser):
+    """What changes rows on behalf of an actor, whom the audit trail names."""
+
+    def __init__(self, database: Database, *, actor: str) -> None:
+        super().__init__(database)
+        self._actor = actor
+
+
+class _Lending(DatabaseUser):
+    """Lends a connection; a context manager made of a generator takes longer than the pool."""
 
     def __enter__(self) -> Connection:
         self._connection = self._database.borrow()
@@ -440,9 +445,10 @@ def _limited(lending: AbstractContextManager[Connection], limit_s: float) -> Ite
 
 
 @contextmanager
-def _within(connection: Connection, limit_s: float) -> Iterator[None]:
-    with connection.transaction():
-        connection.execute(connections.limit(limit_s), prepare=False)
+def _within(connection: Connection, limit_s: float | None) -> Iterator[None]:
+    with connection.transaction() if limit_s is not None else nullcontext():
+        if limit_s is not None:
+            connection.execute(connections.limit(limit_s), prepare=False)
         yield
 
 

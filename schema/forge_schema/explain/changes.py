@@ -21,7 +21,7 @@ from forge_schema.model.spec import (
     SPOT,
 )
 from forge_schema.model.worker import Capacity
-from forge_schema.queue.lane import Lane, read
+from forge_schema.queue.lane import read
 
 Changes = dict[str, JsonValue]
 
@@ -65,11 +65,8 @@ def free_now(changes: Changes, candidate: Candidate) -> bool:
     """Tell whether the changed job fits into the worker's free resources."""
     sizes = {name: changes[name] for name in Capacity.__slots__ if name in changes}
     lane = read(candidate.wants)
-    return candidate.takes and candidate.has_room(_needing(lane, replace(lane.needs, **sizes)))  # type: ignore[arg-type]  # the values have the fields' types
-
-
-def _needing(lane: Lane, needs: Capacity) -> Lane:
-    return replace(lane, needs=needs)
+    needs = replace(lane.needs, **sizes)  # type: ignore[arg-type]  # the values have the fields' types
+    return candidate.takes and candidate.has_room(replace(lane, needs=needs))
 
 
 def _sizes(job: Row, have: Capacity, kinds: Sequence[GpuKind]) -> Changes | None:

@@ -177,7 +177,8 @@ def ended_text(status: Row, spent: list[Spending]) -> str:
     if status["detail"] and (status["reason"] == Reason.DEPENDENCY_FAILED or not status["attempt"]):
         return f"it was cancelled before it began: {status['detail']}"
     why = f": {_why(status)}" if status["reason"] != status["state"] else ""
-    text = f"it {_was(status['state'])} after {counted(status['attempt'], 'attempt')}{why}"
+    was = {"cancelled": "was cancelled", "dead": "failed"}.get(status["state"], status["state"])
+    text = f"it {was} after {counted(status['attempt'], 'attempt')}{why}"
     return "; ".join(filter(None, [text, _not_again(status, spent)]))
 
 
@@ -201,10 +202,6 @@ def _not_again(status: Row, spent: list[Spending]) -> str:
     if over.granted == 1:
         return f"the one {singular} is used up ({used})"
     return f"all {over.granted} {many} are used up ({used})"
-
-
-def _was(state: str) -> str:
-    return {"cancelled": "was cancelled", "dead": "failed"}.get(state, state)
 
 
 def running_text(attempt: CurrentAttempt) -> str:

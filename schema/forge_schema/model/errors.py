@@ -55,11 +55,18 @@ KINDS = {code: kind for kind, codes in CODES.items() for code in codes.split()}
 
 
 class ForgeError(Exception):
-    """An error with a stable `code`, a `message` and a `hint` that says what to do."""
+    """An error with a stable `code`, a `message` and a `hint` that says what to do.
+
+    The code is the name of the class in words: `ObjectMissing` is `object_missing`, unless it says.
+    """
 
     code = "forge_error"
 
-    def __init__(self, message: str, *, hint: str = "", code: str | None = None) -> None:
+    def __init_subclass__(cls) -> None:
+        if "code" not in vars(cls):
+            cls.code = re.sub(r"(?<=.)(?=[A-Z])", "_", cls.__name__).lower()
+
+    def __init__(self, message: str, hint: str = "", *, code: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint

@@ -318,25 +318,17 @@ class Acted(Record):
 class AnnotationInvalid(ForgeError):
     """A text cannot be a tag, or a note is too long."""
 
-    code = "annotation_invalid"
-
 
 class JobUnknown(ForgeError):
     """There is no job of this id."""
-
-    code = "job_unknown"
 
 
 class IdempotencyConflict(ForgeError):
     """An idempotency key was used before, for another job."""
 
-    code = "idempotency_conflict"
-
 
 class StateUnknown(ForgeError):
     """A word is not a job state."""
-
-    code = "state_unknown"
 
 
 def job_unknown(job_id: int) -> JobUnknown:
@@ -375,11 +367,7 @@ def checked_note(note: str | None) -> str | None:
 
 
 def possible_job(job_id: int) -> int:
-    """Return an id that a job could have.
-
-    Raises:
-        JobUnknown: no job could.
-    """
+    """Return an id that a job could have; `JobUnknown` if no job could."""
     if not 0 < job_id <= LARGEST:
         raise job_unknown(job_id)
     return job_id
@@ -393,11 +381,7 @@ def with_shares(payload: Mapping[str, Any], lent: Mapping[str, float | None]) ->
 
 
 def job_states(words: Sequence[str]) -> list[State]:
-    """Return the queue's own states that words stand for.
-
-    Raises:
-        StateUnknown: one is neither.
-    """
+    """Return the queue's own states that words stand for; `StateUnknown` if one is neither."""
     known = {word.value: word.states for word in StateWord}
     if unknown := set(words) - set(known):
         raise StateUnknown(

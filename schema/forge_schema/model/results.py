@@ -57,8 +57,6 @@ GroupedBy = Literal["experiment", "sweep", "owner", "team"]
 class ColumnUnknown(ForgeError):
     """None of some runs has a column of this name."""
 
-    code = "column_unknown"
-
 
 class Result(Record):
     """The JSON object that a job reported as its result; None if it reported none."""

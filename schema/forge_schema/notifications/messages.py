@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 from psycopg.types.json import Jsonb
 
-from forge_schema.database.pool import Database, Row, run
+from forge_schema.database.pool import Database, DatabaseActor, Row, run
 from forge_schema.job_filter import parse
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import Approval
@@ -123,12 +123,8 @@ def plain(text: object) -> str:
     return CONTROLS.sub(" ", str(text))
 
 
-class Noticing:
+class Noticing(DatabaseActor):
     """Makes deliveries of events. Each step is idempotent, and safe beside other sweepers."""
-
-    def __init__(self, database: Database, *, actor: str) -> None:
-        self._database = database
-        self._actor = actor
 
     def withhold(self) -> int:
         """Pause notifications whose makers may not see the jobs any more; resume others."""

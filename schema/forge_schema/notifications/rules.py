@@ -52,13 +52,9 @@ class DeliveryUnknown(ForgeError):
 class NotificationWithheld(ForgeError):
     """Its maker may not see what it tells of any more."""
 
-    code = "notification_withheld"
-
 
 class NotificationInvalid(ForgeError):
     """Its target or its query cannot be used."""
-
-    code = "notification_invalid"
 
 
 class Notifications:
@@ -131,11 +127,7 @@ class Notifications:
         return whole
 
     def get(self, name: str) -> Notification:
-        """Return a notification.
-
-        Raises:
-            NotificationUnknown: there is none with this name.
-        """
+        """Return a notification; `NotificationUnknown` if there is none with this name."""
         return _shown(self._row(name))
 
     def listed(self) -> list[Notification]:
@@ -192,11 +184,7 @@ class Notifications:
         return self._deliveries(None, min(count, PAGE), chosen)
 
     def delivery(self, delivery_id: UUID) -> Delivery:
-        """Return a delivery.
-
-        Raises:
-            DeliveryUnknown: there is none with this id.
-        """
+        """Return a delivery; `DeliveryUnknown` if there is none with this id."""
         nothing = dict.fromkeys(("name", "state", "before"))
         if deliveries := self._deliveries(delivery_id, 1, nothing):
             return deliveries[0]

@@ -146,8 +146,6 @@ def _places(address: Address) -> tuple[Address, ...]:
 class NotSent(ForgeError):
     """A try to send failed; the receiver may ask for a pause of at least `least_s` seconds."""
 
-    code = "not_sent"
-
     def __init__(self, message: str, *, least_s: int = 0) -> None:
         super().__init__(message)
         self.least_s = least_s
@@ -184,11 +182,7 @@ def deadline(seconds: float, sock: Callable[[], socket.socket | None]) -> Iterat
 
 @contextmanager
 def saying_why(seconds: float = DEADLINE_S) -> Iterator[None]:
-    """Say of a try that may take some time why it failed.
-
-    Raises:
-        NotSent: it failed.
-    """
+    """Say of a try that may take some time why it failed; `NotSent` if it failed."""
     try:
         yield
     except FAILURES as error:

@@ -7,7 +7,7 @@ from datetime import datetime
 from psycopg.types.json import Jsonb
 
 from forge_schema.compatibility import WITHOUT_PACKS
-from forge_schema.database.pool import Database, Row
+from forge_schema.database.pool import Database, DatabaseUser, Row
 from forge_schema.model.attempt_records import (
     AttemptRecord,
     BeginsWith,
@@ -78,11 +78,8 @@ class OwnLeases:
         return row is not None and row["own"] == len(leases)
 
 
-class Records:
+class Records(DatabaseUser):
     """Stores records of an attempt, and reads its checkpoints."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def record(self, fence: Fence, record: AttemptRecord) -> bool:
         """Store a record; what has a number that is stored already is skipped. Idempotent.

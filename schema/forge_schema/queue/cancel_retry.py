@@ -25,8 +25,6 @@ LOOKS = 20
 class TooManyJobs(ForgeError):
     """More jobs than one call accepts."""
 
-    code = "too_many_jobs"
-
 
 class JobActs:
     """Acts on the jobs of one owner, or on any job if `owner` is None."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from forge_schema.database.pool import Database
+from forge_schema.database.pool import Database, DatabaseUser
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import job_unknown
 from forge_schema.model.lease import Fence, array, fence_params
@@ -36,8 +36,6 @@ def check_needs(database: Database, spec: JobSpec, *, any_owner: bool) -> None:
 
 class InputUnknown(ForgeError):
     """Another job does not have the files that are an input."""
-
-    code = "input_unknown"
 
 
 def check_inputs(database: Database, specs: Iterable[JobSpec]) -> None:
@@ -153,14 +151,9 @@ class InputFiles:
 class CheckpointUnknown(ForgeError):
     """The job does not have this checkpoint."""
 
-    code = "checkpoint_unknown"
 
-
-class Sources:
+class Sources(DatabaseUser):
     """Looks up checkpoints; another owner's job counts as absent."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def check(self, spec: JobSpec, *, any_owner: bool) -> None:
         """Reject a job whose source is missing, unless it was submitted before.
@@ -225,17 +218,12 @@ def from_params(asked: CheckpointSource | None) -> dict[str, int | None]:
 class NotUploaded(ForgeError):
     """The job's owner has not uploaded content that the job names by SHA-256."""
 
-    code = "not_uploaded"
 
-
-class Uploads:
+class Uploads(DatabaseUser):
     """The bundles and saved images of each owner.
 
     Knowing a SHA-256 does not give the right to run its code.
     """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def add(self, owner: str, sha256: str) -> None:
         """Record an upload whose content was verified. Idempotent."""

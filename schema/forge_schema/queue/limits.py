@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from psycopg.types.json import Jsonb
 
-from forge_schema.database.pool import Connection, Database, Row, run
+from forge_schema.database.pool import Connection, DatabaseActor, Row, run
 from forge_schema.model.errors import ForgeError
 
 if TYPE_CHECKING:
@@ -35,12 +35,8 @@ class NoSuchTeam(ForgeError):
         super().__init__(f"there is no team {name!r}", hint=hint)
 
 
-class Limits:
+class Limits(DatabaseActor):
     """Sets pauses and limits. Each change is in the audit trail, in the same transaction."""
-
-    def __init__(self, database: Database, *, actor: str) -> None:
-        self._database = database
-        self._actor = actor
 
     def set_queue(self, queue: str, settings: Mapping[str, bool | int | str | None]) -> None:
         """Set some of a queue's settings, named as in `unset`; the others stay.
@@ -119,11 +115,7 @@ class Limits:
         self._follow_owners(connection, [row["owner"] for row in concerned])
 
     def remove_team(self, name: str) -> None:
-        """Remove a team; its owners stay.
-
-        Raises:
-            NoSuchTeam: there is none of this name.
-        """
+        """Remove a team; its owners stay; `NoSuchTeam` if there is none of this name."""
         with self._database.transaction() as connection:
             run(connection, "lock_owners", {})
             its = run(connection, "delete_team", {"name": name, "actor": self._actor})

@@ -52,13 +52,9 @@ NO_LONGER = "the worker may no longer run it"
 class NotRetryable(ForgeError):
     """The job is not in a state from which it can be retried."""
 
-    code = "not_retryable"
-
 
 class WorkerUnknown(ForgeError):
     """The worker is not registered, or a newer boot of it is."""
-
-    code = "worker_unknown"
 
 
 class Queue:

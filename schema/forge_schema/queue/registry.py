@@ -17,8 +17,6 @@ from forge_schema.model.worker import Machine, NoSuchWorker, no_such_worker
 class NameInUse(ForgeError):
     """Another live process is already this worker."""
 
-    code = "name_in_use"
-
 
 # A live worker is never silent for longer than the default TTL of a lease.
 ALIVE = timedelta(seconds=120)
@@ -95,11 +93,7 @@ class Registry:
         return self._database.rows("workers", again=True, worker_id=None, name=None)
 
     def worker(self, worker_id: int) -> Row:
-        """Return one worker, as `workers` does.
-
-        Raises:
-            NoSuchWorker: there is no such worker.
-        """
+        """Return one worker, as `workers` does; `NoSuchWorker` if there is no such worker."""
         return self._worker(str(worker_id), worker_id=worker_id, name=None)
 
     def worker_called(self, name: str) -> Row:

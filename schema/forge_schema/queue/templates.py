@@ -35,11 +35,7 @@ class Named:
         return self._database.rows(f"{self.kind}s", again=True, owner=self._owner)
 
     def remove(self, name: str) -> None:
-        """Remove one.
-
-        Raises:
-            ForgeError: there is none with this name.
-        """
+        """Remove one; `ForgeError` if there is none with this name."""
         gone = self._database.row(
             f"delete_{self.kind}", owner=self._owner, name=name, actor=self._actor
         )

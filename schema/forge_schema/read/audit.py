@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 from psycopg.types.json import Jsonb
 
-from forge_schema.database.pool import Database, Row, run
+from forge_schema.database.pool import Database, DatabaseUser, Row, run
 from forge_schema.model.reading import LARGEST
 
 PAGE = 1000
@@ -96,11 +96,8 @@ TRAIL_PAGE = 100
 REACH = 5000
 
 
-class Audit:
+class Audit(DatabaseUser):
     """Reads the trail, and records attempts that were refused and so changed nothing."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def note(
         self,

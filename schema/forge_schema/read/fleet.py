@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from forge_schema.database.pool import Database, Row, run
+from forge_schema.database.pool import DatabaseUser, Row, run
 from forge_schema.model.states import WorkerStatus
 from forge_schema.model.worker import no_such_worker
 
@@ -28,11 +28,8 @@ class WorkerPage:
     after: Any = None
 
 
-class Fleet:
+class Fleet(DatabaseUser):
     """Reads workers; changes nothing."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def counts(self) -> dict[str, int]:
         """Return the number of workers in each status."""
@@ -67,11 +64,7 @@ class Fleet:
         return WorkerPage(rows[:count], rows[count - 1]["name"] if len(rows) > count else None)
 
     def worker(self, worker_id: int) -> Row:
-        """Return one worker.
-
-        Raises:
-            NoSuchWorker: it does not exist.
-        """
+        """Return one worker; `NoSuchWorker` if it does not exist."""
         row = self._database.row("worker_page", again=True, worker_id=worker_id)
         if row is None:
             raise no_such_worker(worker_id)

@@ -270,8 +270,6 @@ def _like(glob: str) -> str:
 class JobAmbiguous(ForgeError):
     """A name could mean several jobs."""
 
-    code = "job_ambiguous"
-
 
 def job_named(database: Database, handle: str, *, owner: str, others: list[str] | None) -> int:
     """Return the id of the job that a handle names.

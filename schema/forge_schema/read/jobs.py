@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from math import inf
 from typing import Any
 
-from forge_schema.database.pool import Database, Row
+from forge_schema.database.pool import Database, DatabaseUser, Row
 from forge_schema.job_filter import Filter
 from forge_schema.model.job import job_unknown, with_shares
 from forge_schema.model.reading import Place
@@ -35,11 +35,8 @@ BUNDLES_SHOWN = 20
 OWN_LABELS = (RUNS, HANDLERS, GANG_NETWORK, SECRET, INPUT, SPOT, PREFERS_SPOT, MAX_PRICE)
 
 
-class Jobs:
+class Jobs(DatabaseUser):
     """Reads jobs; changes nothing."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def job(self, job_id: int) -> Row:
         """Return one job's status and spec. A resource of None is a share of the worker.

@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from forge_schema.database.pool import Connection, Database, Row, run
+from forge_schema.database.pool import Connection, Database, DatabaseUser, Row, run
 from forge_schema.database.statements import statement
 from forge_schema.model.job import MOST_SHOWN
 from forge_schema.model.states import UNFINISHED_STATES, StateWord, WorkerStatus, in_words
@@ -27,11 +27,8 @@ DAYS = 14
 LEAST_DAYS = 1.0
 
 
-class OverviewReader:
+class OverviewReader(DatabaseUser):
     """Reads the overview. Its cost depends on current and recent jobs, not on the history."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def now(self, *, scope: list[str] | None = None, jobs: int = 0, workers: int = 0) -> Row:
         """Return the overview.

@@ -7,7 +7,7 @@ from typing import Any
 
 from psycopg import sql
 
-from forge_schema.database.pool import Connection, Database, Row
+from forge_schema.database.pool import Connection, DatabaseUser, Row
 from forge_schema.model import quantities
 from forge_schema.model.errors import ForgeError
 from forge_schema.read.report_definitions import DAY, REPORTS, Report
@@ -18,19 +18,13 @@ PAGE = 1000
 class ReportUnknown(ForgeError):
     """There is no report with this name."""
 
-    code = "report_unknown"
-
 
 class ReportColumnUnknown(ForgeError):
     """The report cannot be grouped by this column, or has no time or owner."""
 
-    code = "report_column_unknown"
-
 
 class SinceInvalid(ForgeError):
     """The start or the end of a report is neither an age nor a time."""
-
-    code = "since_invalid"
 
 
 def moment(text: str, now: datetime) -> datetime:
@@ -46,11 +40,7 @@ def moment(text: str, now: datetime) -> datetime:
 
 
 def report(name: str) -> Report:
-    """Return the definition of a report.
-
-    Raises:
-        ReportUnknown: there is no such report.
-    """
+    """Return the definition of a report; `ReportUnknown` if there is no such report."""
     if name not in REPORTS:
         close = get_close_matches(name, REPORTS, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(REPORTS)}"
@@ -58,11 +48,8 @@ def report(name: str) -> Report:
     return REPORTS[name]
 
 
-class Reports:
+class Reports(DatabaseUser):
     """Reads reports; changes nothing. Statements use the planner's usual settings."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def rows(
         self,

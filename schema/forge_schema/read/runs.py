@@ -134,13 +134,9 @@ def _outline(row: Row) -> list[float]:
 class SweepUnknown(ForgeError):
     """The owner has no job in this sweep."""
 
-    code = "sweep_unknown"
-
 
 class SweepUncapped(ForgeError):
     """No job of the sweep waits for turns."""
-
-    code = "sweep_uncapped"
 
 
 class Benchmarks:
@@ -152,11 +148,7 @@ class Benchmarks:
         self._actor = actor
 
     def states(self, sweep: str) -> dict[str, int]:
-        """Return the number of a sweep's jobs in each state.
-
-        Raises:
-            SweepUnknown: it has no jobs.
-        """
+        """Return the number of a sweep's jobs in each state; `SweepUnknown` if it has no jobs."""
         rows = self._database.rows("sweep_states", again=True, owner=self._owner, sweep=sweep)
         if not rows:
             raise self._unknown(sweep)

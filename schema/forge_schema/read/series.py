@@ -7,7 +7,7 @@ from enum import StrEnum
 from math import inf
 from typing import Any, Literal, NamedTuple
 
-from forge_schema.database.pool import Database, Row, run
+from forge_schema.database.pool import Database, DatabaseUser, Row, run
 from forge_schema.model.stored import MOST_KEYS, MOST_POINTS, POINTS
 
 # Maximum number of attempts that a curve goes over: the newest.
@@ -38,7 +38,7 @@ class WantedSeries:
     contains: str | None = None
 
 
-class SeriesReader:
+class SeriesReader(DatabaseUser):
     """Reads a bounded number of rows by primary key.
 
     Values are split into runs of equal length in the order written. Each run is a point with `min`,
@@ -46,9 +46,6 @@ class SeriesReader:
     None if a metric has no finite number there. A key with no more values than points has one point
     per value.
     """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def of(self, job_id: int, wanted: WantedSeries | None = None) -> Row:
         """Return `attempt`, `rank`, `since`, `until`, `running`, `left_off`, the `items` and more.

@@ -79,11 +79,7 @@ class Schedules:
         return self.get(name)
 
     def get(self, name: str) -> Schedule:
-        """Return a schedule.
-
-        Raises:
-            NoSuchSchedule: there is none with this name.
-        """
+        """Return a schedule; `NoSuchSchedule` if there is none with this name."""
         return _schedule(self._row(name))
 
     def pause(self, name: str, *, paused: bool) -> None:

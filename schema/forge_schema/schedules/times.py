@@ -46,13 +46,9 @@ def spelled_out(expression: str) -> str:
 class CronInvalid(ForgeError):
     """A text is not a cron expression, or it never falls due."""
 
-    code = "cron_invalid"
-
 
 class TimezoneUnknown(ForgeError):
     """There is no time zone of this name."""
-
-    code = "timezone_unknown"
 
 
 class Cron:

@@ -31,13 +31,9 @@ MOST_KEPT_BYTES = 2 << 20
 class TooManyKept(ForgeError):
     """The owner has as many things of this kind as anybody may."""
 
-    code = "too_many_kept"
-
 
 class Forbidden(ForgeError):
     """The caller's role is too low."""
-
-    code = "forbidden"
 
     def __init__(self, message: str) -> None:
         super().__init__(message, hint="ask an admin for a key with a higher role")

@@ -27,8 +27,6 @@ COLUMNS = ("max_failures", "max_losses", "max_preemptions", "backoff_s", "timeou
 class NotChangeable(ForgeError):
     """The job does not wait, or the change needs an approval that it cannot wait for."""
 
-    code = "not_changeable"
-
 
 class Change:
     """Changes of one job, which the caller may change.

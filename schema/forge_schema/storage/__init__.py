@@ -5,6 +5,7 @@ from urllib.parse import SplitResult
 from forge_schema.storage.store import (
     KeyInvalid,
     ObjectMissing,
+    Objects,
     ObjectTooLarge,
     Piece,
     Progress,
@@ -23,6 +24,7 @@ __all__ = [
     "KeyInvalid",
     "ObjectMissing",
     "ObjectTooLarge",
+    "Objects",
     "Piece",
     "Progress",
     "Store",

@@ -110,11 +110,7 @@ class FileStore:
             _copy(source, file, progress)
 
     def open(self, key: str) -> BinaryIO:
-        """Open an object for reading; the caller closes it.
-
-        Raises:
-            ObjectMissing: there is none.
-        """
+        """Open an object for reading; the caller closes it; `ObjectMissing` if there is none."""
         try:
             return self._path(key).open("rb")
         except OSError as error:

@@ -59,8 +59,6 @@ def tree_digest(chunks: Iterable[str]) -> str:
 class CheckpointUnsound(ForgeError):
     """A stored checkpoint does not match its manifest, or the manifest is invalid."""
 
-    code = "checkpoint_unsound"
-
 
 @dataclass(frozen=True, slots=True)
 class Extent:

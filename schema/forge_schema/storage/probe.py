@@ -50,11 +50,7 @@ def probe(url: str) -> list[ProbeFinding]:
 
 
 def require_fit(url: str, probed: list[ProbeFinding]) -> None:
-    """Check that no finding rules the store out.
-
-    Raises:
-        StoreUnfit: one does.
-    """
+    """Check that no finding rules the store out; `StoreUnfit` if one does."""
     for finding in probed:
         if finding.verdict is ProbeVerdict.UNFIT:
             raise StoreUnfit(f"{url}: {finding.capability}: {finding.detail}", hint=finding.hint)

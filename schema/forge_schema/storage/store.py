@@ -22,47 +22,35 @@ MOST_BYTES = 4 << 20
 class StoreError(ForgeError):
     """The store refused a request or failed. A retry may help or not."""
 
-    code = "store_error"
-
 
 class ObjectMissing(StoreError):
     """There is no object with this key."""
-
-    code = "object_missing"
 
 
 class KeyInvalid(StoreError):
     """The key is not safe in every store."""
 
-    code = "key_invalid"
-
 
 class ObjectTooLarge(StoreError):
     """The object is too large for one request to the store. A retry does not help."""
-
-    code = "object_too_large"
 
 
 class StoreUnreachable(StoreError):
     """The store does not answer or denies access."""
 
-    code = "store_unreachable"
-
 
 class StoreDenied(StoreUnreachable):
     """The store does not allow this to these credentials."""
+
+    code = StoreUnreachable.code
 
 
 class StoreUnfit(StoreError):
     """The store does not offer something that Forge needs. A retry does not help."""
 
-    code = "store_unfit"
-
 
 class StoreUrlInvalid(StoreError):
     """The store's URL is malformed, or names a bucket that does not exist."""
-
-    code = "store_url_invalid"
 
 
 @dataclass(frozen=True)
@@ -90,19 +78,15 @@ class Taken:
     kept: bool = False
 
 
-class Store(Protocol):
-    """An object store. Objects appear completely or not at all.
+class Objects(Protocol):
+    """The objects of a store, or of one attempt. They appear completely or not at all.
 
-    A store may be used from several threads. Every method may raise `StoreUnreachable`, and
-    `KeyInvalid` for an invalid key.
+    May be used from several threads. Every method may raise `StoreUnreachable`, and `KeyInvalid`
+    for a key that is invalid or another attempt's; writing may raise `ObjectTooLarge`.
     """
 
-    @property
-    def url(self) -> str:
-        """The URL it was opened with."""
-
     def expect(self, *, puts: Sequence[Piece] = (), gets: Sequence[str] = ()) -> None:
-        """Prepare for objects that are written or read next, which may save requests."""
+        """Prepare for objects that are written or read next, in as few requests as possible."""
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         """Write an object. With `if_absent`, return False if it exists.
@@ -123,7 +107,7 @@ class Store(Protocol):
     def put_part(self, key: str, file: BinaryIO, offset: int, size: int) -> bool:
         """Write an object by a copy of a part of an open file; False if this store cannot.
 
-        If the file ends before, so does the object.
+        If the file ends before, so does the object; one that its key names is refused.
         """
 
     def put_unread(
@@ -148,14 +132,10 @@ class Store(Protocol):
         """
 
     def get(self, key: str) -> bytes:
-        """Read an object.
-
-        Raises:
-            ObjectMissing: it does not exist.
-        """
+        """Read an object; `ObjectMissing` if it does not exist."""
 
     def stream(self, key: str) -> Generator[bytes, None, None]:
-        """Yield an object's content in pieces of at most 128 KiB.
+        """Yield an object's content in pieces of at most 1 MiB.
 
         Raises:
             ObjectMissing: it does not exist.
@@ -167,6 +147,14 @@ class Store(Protocol):
         Raises:
             ObjectMissing: it does not exist.
         """
+
+
+class Store(Objects, Protocol):
+    """An object store."""
+
+    @property
+    def url(self) -> str:
+        """The URL it was opened with."""
 
     def size(self, key: str) -> int | None:
         """Return an object's size in bytes, or None if it does not exist."""

@@ -103,11 +103,7 @@ def _without_secrets(parts: SplitResult) -> str:
 
 
 def folder_of(url: str, parts: SplitResult) -> Path:
-    """Return the folder of a URL that begins with `file:`.
-
-    Raises:
-        StoreUrlInvalid: it names none.
-    """
+    """Return the folder of a URL that begins with `file:`; `StoreUrlInvalid` if it names none."""
     folder = Path(unquote(parts.path))
     if parts.netloc not in {"", "localhost"} or parts.query:
         raise StoreUrlInvalid(

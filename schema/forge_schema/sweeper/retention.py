@@ -13,7 +13,7 @@ from typing import Protocol
 
 import structlog
 
-from forge_schema.database.pool import Database, Row
+from forge_schema.database.pool import Database
 from forge_schema.model.lease import array
 from forge_schema.storage import StoredObject, StoreError, StoreUnreachable
 from forge_schema.storage.keys import job_prefix
@@ -142,7 +142,8 @@ class Retention:
         """
         going, deleted, after = self._within(OBJECTS_S), 0, 0
         with ThreadPoolExecutor(THREADS, thread_name_prefix="retention") as threads:
-            while going() and (rows := self._tombstones(after)):
+            find = partial(self._database.rows, "tombstones", again=True, count=JOBS)
+            while going() and (rows := find(after=after)):
                 ids = [row["job_id"] for row in rows]
                 emptied = list(threads.map(partial(_emptied, store, going), ids))
                 deleted += sum(count for count, _ in emptied)
@@ -150,9 +151,6 @@ class Retention:
                 self._database.rows("delete_tombstones", again=True, job_ids=array(empty))
                 after = ids[-1]
         return deleted
-
-    def _tombstones(self, after: int) -> list[Row]:
-        return self._database.rows("tombstones", again=True, after=after, count=JOBS)
 
     def _within(self, seconds: float) -> Callable[[], bool]:
         until = self._clock() + seconds

@@ -95,11 +95,7 @@ class SweeperSettings(BaseSettings):
         )
 
     def retention(self, queue: Queue) -> Retention:
-        """Return what removes old jobs.
-
-        Raises:
-            StoreUrlInvalid: the store's URL is malformed.
-        """
+        """Return what removes old jobs; `StoreUrlInvalid` if the store's URL is malformed."""
         return Retention(
             queue.database,
             actor=queue.actor,

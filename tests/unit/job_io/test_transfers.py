@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from forge_worker.queue import Objects
+    from forge_schema.storage import Objects
 
 TIMEOUT_S = 30
 

@@ -5,6 +5,7 @@ from functools import partial
 from threading import Event, Thread
 
 import structlog
+from forge_schema.storage import Objects
 
 from forge_worker import worker_folder
 from forge_worker.agent.claim_loop import ClaimLoop, Claims
@@ -35,7 +36,6 @@ from forge_worker.machine.watched import WatchedMachine
 from forge_worker.prepare.inputs import input_labels
 from forge_worker.prepare.inputs.source import offered_folders
 from forge_worker.prepare.secrets import SecretProvision, SecretStore
-from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.choice import Runners
 from forge_worker.runners.docker.sandboxes import SandboxPool

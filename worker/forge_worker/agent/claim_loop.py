@@ -44,13 +44,9 @@ class Granted:
 class EndNotTaken(DatabaseUnreachable):
     """The queue answers, but failed to process this end; it is reported again later."""
 
-    code = "end_not_taken"
-
 
 class StillWanted(ForgeError):
     """A worker that was about to leave has work."""
-
-    code = "still_wanted"
 
 
 @dataclass(slots=True, eq=False)

@@ -78,8 +78,6 @@ class IdleExit(Loop):
 class ProgramFailed(ForgeError):
     """The operator's program for an idle worker failed."""
 
-    code = "program_failed"
-
 
 def after_exit(line: str, worker: str) -> None:
     """Run the operator's program; its variable FORGE_WORKER_NAME is the worker's name.

@@ -58,11 +58,7 @@ class StateKeeper(Loop):
         self._written = ""
 
     def step(self) -> None:
-        """Write the status if it has changed.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Write the status if it has changed; `OSError` if the file cannot be written."""
         text = json.dumps(self.document(), indent=1)
         if text == self._written:
             return

@@ -26,8 +26,6 @@ from forge_worker.settings.sections import OptionalPath, ServerUrls
 class EnrolmentRefused(ForgeError):
     """The server refuses this pod's service-account token."""
 
-    code = "enrolment_refused"
-
 
 class EnrolSettings(BaseSettings):
     """FORGE_* variables, most of them shared with the worker."""

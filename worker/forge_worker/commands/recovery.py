@@ -75,8 +75,6 @@ def recover(settings: WorkerSettings) -> Iterator[str]:
 class NotRecovered(ForgeError):
     """Something of an earlier agent may be left."""
 
-    code = "not_recovered"
-
 
 def _forget(folder: Path) -> None:
     if left := leftovers.jobs_in(folder):
@@ -167,8 +165,6 @@ def _earlier_name(settings: WorkerSettings) -> str:
 
 class QueueNotNamed(ForgeError):
     """No queue is configured to which leases could be given back."""
-
-    code = "queue_not_named"
 
 
 def _cleared(folders: Folders, gateway: Gateway | None) -> str:

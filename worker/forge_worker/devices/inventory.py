@@ -62,8 +62,6 @@ SOURCES: tuple[Callable[[], GpuSource], ...] = (Nvml, NvidiaSmi, Rocm, Apple)
 class GpuMissing(ForgeError):
     """`--gpus` names a GPU that this machine does not have."""
 
-    code = "gpu_missing"
-
 
 def chosen(gpus: Sequence[GpuDevice], words: Sequence[str]) -> list[GpuDevice]:
     """Return the GPUs that `--gpus` names, by UUID or by the driver's number; each once.

@@ -132,11 +132,7 @@ class Copy:
                 raise FileChanged("it was rewritten while it was stored")
 
     def read(self, offset: int, size: int) -> bytes:
-        """Read `size` bytes at an offset.
-
-        Raises:
-            FileChanged: the file was rewritten.
-        """
+        """Read `size` bytes at an offset; `FileChanged` if the file was rewritten."""
         if self.path is not None:
             return read_at(self.path, self.at + offset, size)
         assert self.held is not None  # noqa: S101  it is one or the other
@@ -292,7 +288,7 @@ def _grown(
     size = copied.stat().st_size
     grown = known is not None and _begins_with(copied, known)
     if grown and known is not None and not (known.stored and known.size):
-        size = _whole_part(copied)
+        size = whole_records(copied) or _lines(copied)
         grown = size > 0
     if grown:
         os.truncate(copied, size)
@@ -302,11 +298,6 @@ def _grown(
     since_ns = seen.since_ns if seen is not None and same else time.time_ns()
     part = CopiedPart(size, digest, stored=False, since_ns=since_ns)
     return Copy(status, size, FileShape.TORN, copied, seen=part, written=written)
-
-
-def _whole_part(copied: Path) -> int:
-    """Return the length in bytes of a file's whole records or lines; 0 if it has neither."""
-    return whole_records(copied) or _lines(copied)
 
 
 def _begins_with(copied: Path, known: CopiedPart) -> bool:

@@ -36,8 +36,6 @@ T = TypeVar("T")
 class PlaceTaken(ForgeError):
     """The project has something else where its checkpoint folder should be."""
 
-    code = "place_taken"
-
 
 def place_checkpoint(saved: SavedFiles, restored: Path) -> None:
     """Move what was restored to where the job expects it, before the job starts.

@@ -71,8 +71,8 @@ def in_memory(device: int) -> bool:
     except OSError:
         return False
     name = f"{os.major(device)}:{os.minor(device)}"
-    return any(_kind(words) in IN_MEMORY for words in map(str.split, mounts) if words[2] == name)
-
-
-def _kind(mount: list[str]) -> str:
-    return mount[mount.index("-") + 1]
+    return any(
+        words[words.index("-") + 1] in IN_MEMORY
+        for words in map(str.split, mounts)
+        if words[2] == name
+    )

@@ -38,8 +38,6 @@ UNREACHED = "unreached"
 class GangIncomplete(ForgeError):
     """Not all members of the run were there in time."""
 
-    code = "gang_incomplete"
-
 
 class Gatherer:
     """Brings one member together with the others of its run.

@@ -46,8 +46,6 @@ Launcher = Callable[[Gang, tuple[str, ...], PurePath], Launch]
 class LauncherUnable(ForgeError):
     """This launcher cannot start the job in this gang."""
 
-    code = "launcher_unable"
-
 
 def script(command: tuple[str, ...], no_python: str) -> tuple[str, ...]:
     """Return a command for a launcher that expects a Python script; others follow `no_python`."""

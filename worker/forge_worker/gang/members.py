@@ -90,8 +90,6 @@ def _known(speeds: Sequence[float | None]) -> list[Fraction]:
 class MemberUnreadable(ForgeError):
     """The description of another member cannot be understood."""
 
-    code = "member_unreadable"
-
 
 @dataclass(frozen=True, slots=True)
 class Peer:

@@ -54,8 +54,6 @@ class Unreached:
 class PreflightFailed(ForgeError):
     """A member cannot reach others of its gang: the `ranks`."""
 
-    code = "preflight_failed"
-
     def __init__(self, own: Peer, unreached: list[Unreached]) -> None:
         super().__init__(_words(own, unreached), hint=_advice(own, unreached[0]))
         self.ranks = sorted({failure.peer.rank for failure in unreached})

@@ -50,7 +50,7 @@ def init(**given: Any) -> Any:  # noqa: ANN401 - wandb's own
         wandb.teardown()
 
     tracked.before_a_stop(finish, FINISH_S)
-    if name and _is_offline(run):
+    if name and getattr(run.settings, "mode", "") in OFFLINE:
         _mirror(wandb, run)
         atexit.register(_keep, Path(run.dir).parent.parent, finish)
     elif name:
@@ -86,10 +86,6 @@ def _place() -> dict[str, str]:
     if tracked.name() is None or "WANDB_DIR" in os.environ:
         return {}
     return {"dir": str(job.checkpoint_dir())}
-
-
-def _is_offline(run: Any) -> bool:  # noqa: ANN401 - as above
-    return getattr(run.settings, "mode", "") in OFFLINE
 
 
 def _mirror(wandb: Any, run: Any) -> None:  # noqa: ANN401 - as above

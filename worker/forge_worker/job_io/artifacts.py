@@ -10,7 +10,7 @@ from functools import partial
 
 from forge_schema.model.attempt_records import ArtifactRecord, StoredArtifacts
 from forge_schema.model.fields import PATH_BYTES
-from forge_schema.storage import KeyInvalid, ObjectTooLarge
+from forge_schema.storage import KeyInvalid, Objects, ObjectTooLarge
 from forge_schema.storage.keys import UNNAMEABLE
 from forge_schema.storage.manifest import CHUNK_BYTES, Entry, Manifest
 
@@ -19,7 +19,6 @@ from forge_worker.attempt_folders import check_size
 from forge_worker.files.safe_files import Listing, opened
 from forge_worker.files.saved_files import output_files
 from forge_worker.job_io.logs import CheckpointNotes
-from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway
 from forge_worker.transfers.sending import FileSender, FileSource, StoredChunks
 

@@ -15,7 +15,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import Reason
 from forge_schema.model.stored import WORK
-from forge_schema.storage import ObjectTooLarge
+from forge_schema.storage import Objects, ObjectTooLarge
 from forge_schema.storage.manifest import CHUNK_BYTES, Entry, Manifest
 
 from forge_worker.attempt import LiveAttempt, Stop, Stopped, with_advice
@@ -41,7 +41,6 @@ from forge_worker.job_io.occasions import (
 from forge_worker.job_io.restore import ForeignFiles, Restore, RestoredCheckpoint
 from forge_worker.job_io.snapshots import Snapshots
 from forge_worker.loop import Loop
-from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway
 from forge_worker.transfers.checkpoint_files import CheckpointFiles, worn
 from forge_worker.transfers.sending import StoredChunks

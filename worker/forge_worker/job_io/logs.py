@@ -13,11 +13,11 @@ from typing import BinaryIO
 
 from forge_schema.model.attempt_records import LogChunkRecord
 from forge_schema.model.errors import ForgeError
+from forge_schema.storage import Objects
 from forge_schema.zstd import compress
 
 from forge_worker.attempt import LiveAttempt, with_advice
 from forge_worker.loop import Loop
-from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway
 
 CHUNK_BYTES = 4 << 20

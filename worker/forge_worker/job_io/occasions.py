@@ -201,11 +201,7 @@ class TimeLimit:
 
     @contextmanager
     def storing_row(self) -> Iterator[None]:
-        """Store a checkpoint's row in the block, unless it was given up.
-
-        Raises:
-            Stopped: it was.
-        """
+        """Store a checkpoint's row in the block, unless it was given up; `Stopped` if it was."""
         with self._lock:
             if self.gave_up:
                 raise Stopped

@@ -11,14 +11,13 @@ from forge_schema.database.pool import Row
 from forge_schema.model.attempt_records import BeginsWith
 from forge_schema.model.quantities import size_text
 from forge_schema.model.stored import checkpoint_name, passed_over_text
-from forge_schema.storage import ObjectMissing
+from forge_schema.storage import ObjectMissing, Objects
 from forge_schema.storage.manifest import CheckpointUnsound, Entry, Manifest, joined
 
 from forge_worker.attempt import LiveAttempt
 from forge_worker.files.formats.folders import unfinished
 from forge_worker.files.safe_files import Listing, entered, remove_tree
 from forge_worker.files.saved_files import FilesSeen, Targets
-from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway
 from forge_worker.transfers.fetching import Fetcher, StoredParts
 
@@ -186,7 +185,9 @@ class Restore:
             raise CheckpointUnsound(error.message) from error
         if self._begun is None or self._begun[0] != row["key"]:
             self._empty()
-            self._begun = row["key"], self._new_fetcher()
+            stored = StoredParts(self._store)
+            fetcher = Fetcher(stored, self._folder, self._attempt.while_wanted)
+            self._begun = row["key"], fetcher
         self._begun[1].fetch(entry for _, entry in parts)
         for _, entry in parts:
             if entry.target:
@@ -233,9 +234,6 @@ class Restore:
 
     def _manifest(self, key: str, job_id: int) -> tuple[Entry, ...]:
         return Manifest.loaded(self._store.get(key), job_id=job_id).files
-
-    def _new_fetcher(self) -> Fetcher:
-        return Fetcher(StoredParts(self._store), self._folder, self._attempt.while_wanted)
 
     def _empty(self) -> None:
         with suppress(OSError), entered(self._folder, ()) as place:

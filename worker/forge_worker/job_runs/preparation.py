@@ -18,6 +18,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Grant
 from forge_schema.model.quantities import size_text
 from forge_schema.model.states import Launcher, Phase
+from forge_schema.storage import Objects
 
 from forge_worker.attempt import LiveAttempt, Stopped
 from forge_worker.attempt_folders import DiskFull, Folders
@@ -32,7 +33,6 @@ from forge_worker.machine.slots import MachineSlot
 from forge_worker.prepare.bundle import BundleCache, archive
 from forge_worker.prepare.inputs import fetched_places
 from forge_worker.prepare.python_env import ENV, EnvironmentProvision
-from forge_worker.queue import Objects
 from forge_worker.runners.choice import Runners
 from forge_worker.runners.runner import Handle, RunSpec
 from forge_worker.transfers import TRANSFERS

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forge_schema.model.worker import WARM, Speed
+from forge_schema.storage import Objects
 
 from forge_worker import worker_folder
 from forge_worker.attempt import LiveAttempt
@@ -28,7 +29,6 @@ from forge_worker.prepare.inputs.cache import InputCache
 from forge_worker.prepare.provisions import JobModuleProvision, KindProvision, Provision
 from forge_worker.prepare.python_env import EnvironmentProvision
 from forge_worker.prepare.secrets import SecretProvision, SecretStore
-from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.choice import Runners
 from forge_worker.settings.settings import WorkerSettings

@@ -43,8 +43,6 @@ Check = Callable[[Sequence[str]], str]
 class GateClosed(ForgeError):
     """The machine is not fit for a job now."""
 
-    code = "gate_closed"
-
 
 @dataclass(frozen=True, slots=True)
 class Gated:

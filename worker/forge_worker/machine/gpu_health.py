@@ -54,10 +54,7 @@ class GpuLook:
 
 
 class GpuMeter:
-    """Keep NVML open, because opening it can take seconds while the GPUs are idle.
-
-    Thread-safe.
-    """
+    """Keep NVML open, because opening it can take seconds while the GPUs are idle. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()

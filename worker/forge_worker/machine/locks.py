@@ -20,8 +20,6 @@ READABLE = 0o644
 class LocksUnusable(ForgeError):
     """The lock folder cannot be used."""
 
-    code = "locks_unusable"
-
 
 def default_folder() -> Path:
     """Return the lock folder shared by all workers of the machine, whatever their user."""

@@ -44,11 +44,7 @@ def processors(accelerator: str) -> dict[str, Any]:
 
 
 def by_torch(accelerator: str) -> dict[str, Any]:
-    """Measure with PyTorch.
-
-    Raises:
-        ImportError: it is not installed.
-    """
+    """Measure with PyTorch; `ImportError` if it is not installed."""
     import torch  # type: ignore[import-not-found]  # noqa: PLC0415  may be missing
 
     cpu = {"fp32": of_torch(torch, "cpu", torch.float32, CPU_SIZE)}
@@ -93,11 +89,7 @@ def of_torch(torch: Any, device: str, kind: Any, size: int) -> float:  # noqa: A
 
 
 def by_numpy() -> dict[str, Any]:
-    """Measure the CPUs with NumPy.
-
-    Raises:
-        ImportError: it is not installed.
-    """
+    """Measure the CPUs with NumPy; `ImportError` if it is not installed."""
     import numpy as np  # noqa: PLC0415  may be missing
 
     source = np.random.default_rng(1)

@@ -36,8 +36,6 @@ METHODS = {"torch": "PyTorch", "numpy": "NumPy", "python": "Python alone"}
 class NotMeasured(ForgeError):
     """The program that measures the machine failed."""
 
-    code = "not_measured"
-
 
 def kept(folder: Path, devices: Inventory) -> Speed | None:
     """Return the speed measured earlier on this hardware, if there is one."""

@@ -29,10 +29,9 @@ from forge_schema.model.bundles import (
 )
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import counted, size_text
-from forge_schema.storage import Progress, keys
+from forge_schema.storage import Objects, Progress, keys
 
 from forge_worker.files.small_files import try_lock
-from forge_worker.queue import Objects
 from forge_worker.transfers import TRANSFERS
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -210,8 +209,6 @@ def _make_folder(parent: int, name: str) -> None:
 
 class BundleCorrupt(ForgeError):
     """The store's copy of a bundle does not match its digest."""
-
-    code = "bundle_corrupt"
 
 
 class BundleCache:

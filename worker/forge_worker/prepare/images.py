@@ -9,12 +9,11 @@ from typing import Any
 
 import structlog
 from docker import DockerClient
-from forge_schema.storage import ObjectMissing, keys
+from forge_schema.storage import ObjectMissing, Objects, keys
 
 from forge_worker.attempt import LiveAttempt
 from forge_worker.files.safe_files import opened, remove_tree
 from forge_worker.prepare.cache import KeyedLock
-from forge_worker.queue import Objects
 from forge_worker.runners.docker.container import FAILED
 from forge_worker.runners.docker.engine import Engine
 from forge_worker.runners.docker.hardening import DockerPolicy

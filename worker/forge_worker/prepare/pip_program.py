@@ -35,8 +35,6 @@ def contents():
 class PipMissing(ForgeError):
     """The worker's Python has no pip, so it cannot install anything."""
 
-    code = "pip_missing"
-
 
 def pip_program(room: Path, *, same_python: bool) -> tuple[Mount, str]:
     """Return the folder with pip, and the file in it for Python to run.

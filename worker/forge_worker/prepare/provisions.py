@@ -51,12 +51,13 @@ class Provision(Protocol):
 class ProvisionFailed(ForgeError):
     """The project's own files do not yield what it asks for: a failure of the job."""
 
-    code = "provision_failed"
     exit_code: int | None = None
 
 
 class HandlerMissing(StartFailed):
     """The worker does not have the handler of a job any more."""
+
+    code = StartFailed.code
 
 
 def handler_start(spec: RunSpec, attempt: LiveAttempt) -> RunSpec:

@@ -76,8 +76,6 @@ def _sizes(env: Path) -> Sizes:
 class InstallRefused(ForgeError):
     """The worker does not allow projects to install requirements."""
 
-    code = "install_refused"
-
 
 class EnvironmentProvision:
     """Give a job an environment with its project's requirements, if it has any."""

@@ -35,8 +35,6 @@ log = structlog.get_logger(__name__)
 class SecretUnusable(ForgeError):
     """A secret is missing on this worker, or cannot be used."""
 
-    code = "secret_unusable"
-
 
 class SecretStore:
     """Look up secrets by name: the owner's own, then the team's, then those of all.

@@ -52,8 +52,6 @@ def handlers_label(installed: Sequence[str]) -> dict[str, str]:
 class NoRunner(ForgeError):
     """As configured, this machine cannot run any job."""
 
-    code = "no_runner"
-
 
 @dataclass(frozen=True, slots=True)
 class Runners:

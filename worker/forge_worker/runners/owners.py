@@ -19,8 +19,6 @@ ENTERED_BY_ALL = stat.S_IXGRP | stat.S_IXOTH
 class UserUnusable(ForgeError):
     """Jobs cannot run as the user that the operator named."""
 
-    code = "user_unusable"
-
 
 @dataclass(frozen=True, slots=True)
 class JobUser:

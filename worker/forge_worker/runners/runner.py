@@ -231,20 +231,16 @@ class Runner(Protocol):
 class ImageMissing(ForgeError):
     """The image is not on this machine, and cannot be fetched."""
 
-    code = "image_missing"
-
 
 class StartFailed(ForgeError):
     """The machine could not start the job; no code of the user ran."""
-
-    code = "start_failed"
 
 
 class PullFailed(StartFailed):
     """The image could not be fetched, which is not the machine's fault."""
 
+    code = StartFailed.code
+
 
 class EngineUnreachable(ForgeError):
     """The container engine does not answer."""
-
-    code = "engine_unreachable"

@@ -1,6 +1,6 @@
 """The settings as a table for the documentation and as `forge-worker --help`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from textwrap import wrap
 
@@ -55,11 +55,8 @@ def profile_rows() -> Iterator[tuple[str, str, str]]:
     """Yield profile, flag and value of every setting in the profiles."""
     for profile, values in PROFILES.items():
         for name, value in values.items():
-            yield profile, f"--{name.replace('_', '-')}", _profile_word(value)
-
-
-def _profile_word(value: float | Callable[[], float]) -> str:
-    return WORDS[value] if callable(value) else f"{value:g}"
+            word = WORDS[value] if callable(value) else f"{value:g}"
+            yield profile, f"--{name.replace('_', '-')}", word
 
 
 def text() -> str:

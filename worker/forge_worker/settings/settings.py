@@ -75,8 +75,6 @@ class ActSettings(BaseSettings):
 class TokenUnusable(ForgeError):
     """The worker's token file cannot be read, or contains no token."""
 
-    code = "token_unusable"
-
 
 class QueueAccessSettings(ActSettings):
     """The connection to the queue; commands such as `--status` work without it."""

@@ -177,16 +177,14 @@ class ShellService:
         for reader in readers:
             reader.start()
         while (code := command.wait(LOOK_S)) is None:
-            if gone.is_set() or self._closing.is_set() or self._is_over(attempt):
+            over = attempt.over or attempt.lost or attempt not in self._attempts()
+            if gone.is_set() or self._closing.is_set() or over:
                 command.kill()
         # What it has left behind must not hold the caller up.
         command.kill()
         for reader in readers:
             reader.join(REST_S)
         return code
-
-    def _is_over(self, attempt: LiveAttempt) -> bool:
-        return attempt.over or attempt.lost or attempt not in self._attempts()
 
 
 def _listen(socket: "ClientConnection", command: "ShellCommand | Ssh", gone: Event) -> None:

@@ -82,8 +82,6 @@ def _in_utc(moment: datetime) -> datetime:
 class MetadataAbsent(ForgeError):
     """No metadata server answers, or it is not this cloud's."""
 
-    code = "metadata_absent"
-
 
 class Metadata:
     """Send requests without a proxy and without following redirects."""
@@ -112,11 +110,7 @@ class Metadata:
         json: object = None,
         read_s: float = READ_S,
     ) -> httpx.Response:
-        """Return the response, whatever its status.
-
-        Raises:
-            MetadataAbsent: nothing answers.
-        """
+        """Return the response, whatever its status; `MetadataAbsent` if nothing answers."""
         timeout = httpx.Timeout(read_s, connect=CONNECT_S)
         try:
             return self._client.request(
@@ -130,11 +124,7 @@ class Metadata:
 
 
 def good(answer: httpx.Response) -> httpx.Response:
-    """Return a response if it is a success.
-
-    Raises:
-        MetadataAbsent: it is not.
-    """
+    """Return a response if it is a success; `MetadataAbsent` if it is not."""
     if answer.status_code != OK:
         raise MetadataAbsent(f"{answer.url.path}: {answer.status_code}")
     return answer

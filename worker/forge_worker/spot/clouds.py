@@ -62,11 +62,7 @@ class Aws:
         return None
 
     def is_spot(self) -> bool:
-        """Return whether this is a spot machine.
-
-        Raises:
-            MetadataAbsent: no metadata server answers.
-        """
+        """Return whether this is a spot machine; `MetadataAbsent` if no metadata server answers."""
         answer = self._get("instance-life-cycle")
         return answer is not None and answer.text.strip() == "spot"
 
@@ -132,11 +128,7 @@ class Azure:
         return bool(self._machine)
 
     def look(self) -> Notice | None:
-        """Return the current notice.
-
-        Raises:
-            MetadataAbsent: no metadata server answers.
-        """
+        """Return the current notice; `MetadataAbsent` if no metadata server answers."""
         if not self._machine:
             self.here()
         answer = good(self._metadata.ask("GET", EVENTS, AZURE, params=VERSION, read_s=ENABLING_S))
@@ -149,11 +141,7 @@ class Azure:
         return Notice(self.name, NoticeKind.INTERRUPTION, left)
 
     def is_spot(self) -> bool:
-        """Return whether this is a spot machine.
-
-        Raises:
-            MetadataAbsent: no metadata server answers.
-        """
+        """Return whether this is a spot machine; `MetadataAbsent` if no metadata server answers."""
         answer = good(self._metadata.ask("GET", PRIORITY, AZURE, params=INSTANCE_VERSION))
         return answer.text.strip() == "Spot"
 

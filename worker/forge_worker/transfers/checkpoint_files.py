@@ -9,11 +9,10 @@ from math import inf
 from pathlib import Path
 from typing import BinaryIO
 
-from forge_schema.storage import ObjectTooLarge
+from forge_schema.storage import Objects, ObjectTooLarge
 from forge_schema.storage.manifest import Entry
 
 from forge_worker.files.copies import Copies, Copy, read_at
-from forge_worker.queue import Objects
 from forge_worker.transfers.sending import FileSender, FileSource, StoredChunks
 
 # A copy of a file of up to this size may be in a pack.

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Protocol
 
 import stamina
-from forge_schema.storage import ObjectMissing, StoreUnreachable
+from forge_schema.storage import ObjectMissing, Objects, StoreUnreachable
 from forge_schema.storage.manifest import CheckpointUnsound, Extent
 
-from forge_worker.queue import Objects
 from forge_worker.transfers import MOST_THREADS, TRANSFERS, batches
 
 TRIES = 2

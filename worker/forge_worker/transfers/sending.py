@@ -9,10 +9,9 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
 
-from forge_schema.storage import ObjectTooLarge, Piece, Taken
+from forge_schema.storage import Objects, ObjectTooLarge, Piece, Taken
 
 from forge_worker.files.copies import FileChanged
-from forge_worker.queue import Objects
 from forge_worker.transfers import REQUESTS, TRANSFERS, batches
 
 # An object of up to this size takes less time than a request of its own.
@@ -63,11 +62,7 @@ class StoredChunks:
             return known, known is key
 
     def confirm(self, sha256: str, key: str) -> None:
-        """Record that an object was stored.
-
-        Raises:
-            OSError: this machine's disk is full or faulty.
-        """
+        """Record that an object was stored; `OSError` if this machine's disk is full or faulty."""
         with self._lock, self._journal.open("a", encoding="utf-8") as journal:
             journal.write(f"{sha256} {key}\n")
 
@@ -173,22 +168,14 @@ class FileSource:
             return offset, size
 
     def hashed(self, offset: int, size: int) -> str:
-        """Return the SHA-256 of a part.
-
-        Raises:
-            FileChanged: the file ends before its size.
-        """
+        """Return the SHA-256 of a part; `FileChanged` if the file ends before its size."""
         digest = hashlib.sha256()
         for start in range(offset, offset + size, HASHED_BYTES):
             digest.update(self.content(start, min(HASHED_BYTES, offset + size - start)))
         return digest.hexdigest()
 
     def content(self, offset: int, size: int) -> bytes:
-        """Read a part.
-
-        Raises:
-            FileChanged: the file ends before its size.
-        """
+        """Read a part; `FileChanged` if the file ends before its size."""
         data = self.read(offset, size)
         if len(data) != size:
             raise FileChanged(f"{self.path!r} became shorter while it was read")
@@ -296,10 +283,9 @@ class FileSender:
             return None
         with source.open() as file:
             begins_at = source.begins_at + offset
-            return self._objects.put_unread(self._key, file, begins_at, size, self._is_fresh)
-
-    def _is_fresh(self, sha256: str) -> bool:
-        return sha256 not in self._stored
+            return self._objects.put_unread(
+                self._key, file, begins_at, size, lambda sha256: sha256 not in self._stored
+            )
 
     def _claimed(self, part: SourcePart) -> bool:
         """Record where a part is stored, and return whether it must be sent there."""

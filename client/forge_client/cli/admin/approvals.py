@@ -13,7 +13,7 @@ from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago
-from forge_client.errors import ClientError
+from forge_client.errors import OptionInvalid
 from forge_client.results.names import approvals_text, require_present, the_one
 
 PAGE = 1000
@@ -59,10 +59,8 @@ def _approve_sweep(backend: Backend, start: str, owner: str | None, *, yes: bool
     of_sweep = [job for job in waiting if job.sweep == sweep]
     owners = sorted({job.owner for job in of_sweep})
     if len(owners) > 1:
-        raise ClientError(
-            f"{', '.join(owners)} have sweeps called {sweep!r}",
-            hint="name the owner with --owner",
-            code="option_invalid",
+        raise OptionInvalid(
+            f"{', '.join(owners)} have sweeps called {sweep!r}", hint="name the owner with --owner"
         )
     if sweep != start:
         confirm(of_sweep, "approve", yes=yes)

@@ -24,7 +24,7 @@ from forge_client.cli.options.selection import (
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
 from forge_client.cli.show.acting import cancel_one, each_of
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, OptionInvalid
 from forge_client.project.checkpoint_names import own_checkpoint
 from forge_client.results.endings import waiting_for
 from forge_client.results.names import whole_name
@@ -45,10 +45,9 @@ def cancel(
 ) -> None:
     """Cancel jobs. Running jobs get SIGTERM, then SIGKILL after their grace period."""
     if not jobs and sweep is None:
-        raise ClientError(
+        raise OptionInvalid(
             "there is nothing to cancel",
             hint="name jobs, or describe them: state:running name:resnet*",
-            code="option_invalid",
         )
     with backend_of(context) as backend:
         if sweep is not None:
@@ -77,17 +76,14 @@ def retry(
 ) -> None:
     """Queue failed jobs again, with all retries restored."""
     if not jobs:
-        raise ClientError(
-            "there is nothing to retry",
-            hint="name jobs, or describe them: state:failed since:1d",
-            code="option_invalid",
+        raise OptionInvalid(
+            "there is nothing to retry", hint="name jobs, or describe them: state:failed since:1d"
         )
     with backend_of(context) as backend:
         if from_checkpoint and (is_query(jobs) or len(jobs) > 1):
-            raise ClientError(
+            raise OptionInvalid(
                 "--from-checkpoint is for one job",
                 hint="name that job alone; the others begin with their newest checkpoints",
-                code="option_invalid",
             )
         if is_query(jobs):
             _retry_selected(backend, jobs, yes=yes)

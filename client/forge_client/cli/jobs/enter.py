@@ -22,7 +22,7 @@ from forge_client.cli.options.names import HELP, LAST, JobId, job_id, jobs
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.show import narration
 from forge_client.connection import require_extra
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, OptionInvalid
 from forge_client.results.endings import it_is
 from forge_client.results.names import require_rank
 
@@ -91,11 +91,7 @@ def on_this_machine(backend: Backend, status: JobDetail, rank: int, program: str
 
 
 def running(backend: Backend, job: int, rank: int) -> JobDetail:
-    """Return a job, whose rank must be running its program.
-
-    Raises:
-        ClientError: it is not.
-    """
+    """Return a job, whose rank must be running its program; `ClientError` if it is not."""
     status = backend.job(job)
     require_rank(status, rank)
     if status.state != "running":
@@ -182,7 +178,7 @@ def ssh(
         jobs_now = f"now: {', '.join(names)}" if names else "no job runs now"
         narration.say(f"~/.ssh/config includes {ssh_config.place()}; {jobs_now}")
     elif job is None:
-        raise ClientError("no job is given", hint="write forge ssh 7", code="option_invalid")
+        raise OptionInvalid("no job is given", hint="write forge ssh 7")
     else:
         with backend_of(context) as backend:
             running(backend, job, rank)
@@ -206,10 +202,9 @@ def code_url(
     preemption.
     """
     if not EDITOR.fullmatch(editor):
-        raise ClientError(
+        raise OptionInvalid(
             f"{editor!r} is no editor's name in links",
             hint="write vscode, vscode-insiders, vscodium, cursor or windsurf",
-            code="option_invalid",
         )
     with backend_of(context) as backend:
         running(backend, job, rank)
@@ -269,10 +264,9 @@ def _pair(text: str) -> tuple[int, int]:
     except ValueError:
         pair = (0, 0)
     if not all(LOWEST_PORT <= port_of_pair <= HIGHEST_PORT for port_of_pair in pair):
-        raise ClientError(
+        raise OptionInvalid(
             f"{text!r} is not a port from {LOWEST_PORT} to {HIGHEST_PORT}",
             hint="write 8888, or 9999:8888 for another port here",
-            code="option_invalid",
         )
     return pair
 

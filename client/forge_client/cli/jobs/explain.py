@@ -142,14 +142,11 @@ def _remedies(remedies: list[Remedy]) -> None:
     if not remedies:
         return
     output.blank()
+    choose = "you can" if len(others) > 1 else "to do"
     output.fields([
         *(("to do" if n == 0 else " ", text) for n, text in enumerate(needed)),
-        *((_one_of(others) if n == 0 else " ", text) for n, text in enumerate(others)),
+        *((" " if n else choose, text) for n, text in enumerate(others)),
     ])  # fmt: skip
-
-
-def _one_of(others: list[str]) -> str:
-    return "you can" if len(others) > 1 else "to do"
 
 
 def _remedy(remedy: Remedy) -> str:

@@ -18,7 +18,7 @@ from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format
 from forge_client.cli.show.submitted import ready, show_plan, show_submitted
 from forge_client.connection import connect_plainly
-from forge_client.errors import ClientError
+from forge_client.errors import OptionInvalid
 from forge_client.project.request import Request
 from forge_client.project.submit import PreparedSubmit, uploaded
 from forge_client.results.endings import waiting_for
@@ -80,10 +80,9 @@ def change(context: typer.Context, job: JobId, form: FormatOption = Format.TABLE
     fields = Request().changed(changes(context.params)).fields()
     fields = {name: value for name, value in fields.items() if value != {}}
     if not fields:
-        raise ClientError(
+        raise OptionInvalid(
             "there is nothing to change",
             hint=f"write what to change, as in `forge change {job} --priority 5`",
-            code="option_invalid",
         )
     with backend_of(context) as backend:
         changed = backend.change(job, fields)

@@ -9,7 +9,7 @@ from typing import Any
 from forge_schema.model.quantities import size
 from forge_schema.model.spec import CODE, KEYS, PANELS, NeedsShell, Option, option_of, without_signs
 
-from forge_client.errors import ClientError
+from forge_client.errors import OptionInvalid
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import TABLES, Request
 
@@ -58,7 +58,7 @@ def command_line(words: Sequence[str] | None, folder: Path | None) -> Sequence[s
             return words and without_signs(words)
         except NeedsShell as error:
             fault = f"command: {error.fault}"
-            raise ClientError(fault, hint=error.instead, code="option_invalid") from error
+            raise OptionInvalid(fault, hint=error.instead) from error
     return words if ((folder or Path()) / words[0]).is_file() else words[0]
 
 
@@ -70,11 +70,10 @@ def secret_names(texts: list[str] | None) -> list[str] | None:
     """
     for name, sign, _ in (text.partition("=") for text in texts or ()):
         if sign:
-            raise ClientError(
+            raise OptionInvalid(
                 f"--secret {name} takes only the name of the secret",
                 hint=f"write --secret {name}; the value is a file {name} on the workers, in the"
                 " folder that --secrets-dir of forge-worker names",
-                code="option_invalid",
             )
     return texts
 
@@ -85,45 +84,33 @@ def environment(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, sign, value = text.partition("=")
         if not name or not (sign or name in os.environ):
-            raise ClientError(
+            raise OptionInvalid(
                 f"--env {text!r}: there is no such variable here",
                 hint="write NAME=VALUE, or export NAME first",
-                code="option_invalid",
             )
         variables[name] = value if sign else os.environ[name]
     return variables
 
 
 def labels(texts: Sequence[str]) -> dict[str, str]:
-    """Parse labels from the command line.
-
-    Raises:
-        ClientError: one of them is not a label.
-    """
+    """Parse labels from the command line; `ClientError` if one of them is not a label."""
     pairs = [text.partition("=") for text in texts]
     for (name, sign, value), text in zip(pairs, texts, strict=True):
         if not (name.strip() and sign and value.strip()):
-            raise ClientError(
-                f"--label {text!r} is not a label",
-                hint="write NAME=VALUE, as in --label zone=eu*",
-                code="option_invalid",
+            raise OptionInvalid(
+                f"--label {text!r} is not a label", hint="write NAME=VALUE, as in --label zone=eu*"
             )
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def inputs(texts: Sequence[str]) -> dict[str, str]:
-    """Parse inputs from the command line.
-
-    Raises:
-        ClientError: one of them has no source.
-    """
+    """Parse inputs from the command line; `ClientError` if one of them has no source."""
     pairs = [text.partition("=") for text in texts]
     for (name, _, source), text in zip(pairs, texts, strict=True):
         if not (name and source):
-            raise ClientError(
+            raise OptionInvalid(
                 f"--input {text!r} has no {'source' if name else 'name'}",
                 hint="write NAME=SOURCE, as in --input data=s3://bucket/set",
-                code="option_invalid",
             )
     return {name: source for name, _, source in pairs}
 
@@ -145,9 +132,7 @@ def project_in(folder: Path | None, *, limit: str | None, include: Sequence[str]
     try:
         most = {} if limit is None else {"limit": size(limit)}
     except ValueError as error:
-        raise ClientError(
-            f"--limit: {error}", hint="write 500MiB or 2GiB", code="option_invalid"
-        ) from error
+        raise OptionInvalid(f"--limit: {error}", hint="write 500MiB or 2GiB") from error
     return project.including(include).model_copy(update=most)
 
 

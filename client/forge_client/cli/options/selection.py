@@ -21,7 +21,7 @@ from forge_client.cli.quick.completion import terms
 from forge_client.cli.show import narration
 from forge_client.cli.show.acting import require_all
 from forge_client.cli.show.standing import search
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, OptionInvalid
 
 # The most that the server takes in one call, and the most that one command acts on.
 BATCH, MOST = 1_000, 10_000
@@ -76,11 +76,7 @@ def selected(
         if len(page) < BATCH:
             return jobs
         before = page[-1].job_id
-    raise ClientError(
-        f"more than {counted(MOST, 'job')} match",
-        hint="add a term, e.g. since:1d",
-        code="option_invalid",
-    )
+    raise OptionInvalid(f"more than {counted(MOST, 'job')} match", hint="add a term, e.g. since:1d")
 
 
 def wider(
@@ -181,10 +177,9 @@ def confirm(jobs: Sequence[JobStatus] | Sequence[AwaitingApproval], act: str, *,
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ClientError(
+        raise OptionInvalid(
             "nobody was there to confirm it; no job was changed",
             hint=f"add --yes to {act} them without being asked",
-            code="option_invalid",
         )
     if not typer.confirm(f"{act.capitalize()} {counted(len(jobs), 'job')}?", err=True):
         narration.say("no job was changed")

@@ -11,7 +11,7 @@ import typer
 from forge_schema.model.quantities import seconds
 
 from forge_client.cli.show.output import Format
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, OptionInvalid
 
 FormatOption = Annotated[
     Format, typer.Option("--output", "-o", envvar="FORGE_OUTPUT", help="How to print the data.")
@@ -56,16 +56,14 @@ def span(option: str, text: str) -> timedelta:
     try:
         duration = timedelta(seconds=seconds(text))
     except OverflowError:
-        raise _invalid(f"{option} {text!r} is too long") from None
+        raise OptionInvalid(f"{option} {text!r} is too long", "write 12h or 30d") from None
     except ValueError as error:
-        raise _invalid(f"{option}: {text!r} is not a duration", "write 90s, 30m or 2d") from error
+        raise OptionInvalid(
+            f"{option}: {text!r} is not a duration", "write 90s, 30m or 2d"
+        ) from error
     if duration < timedelta(seconds=1):
-        raise _invalid(f"{option} {text!r} is below a second")
+        raise OptionInvalid(f"{option} {text!r} is below a second", "write 12h or 30d")
     return duration
-
-
-def _invalid(message: str, hint: str = "write 12h or 30d") -> ClientError:
-    return ClientError(message, hint=hint, code="option_invalid")
 
 
 def read_public_key(path: Path) -> bytes:

@@ -169,7 +169,7 @@ def _print(kept: Schedule) -> None:
         ("overlap", "" if kept.overlap else "a time is left out if the last job has not ended"),
         *(("next" if n == 0 else " ", at) for n, at in enumerate(_next(kept))),
         ("last time", _moment(kept.last_due_at) if kept.last_due_at else ""),
-        ("last job", _last_job(kept)),
+        ("last job", f"{kept.last_job_id}, {_last_state(kept)}" if kept.last_job_id else ""),
         ("error", kept.error),
         *((field, inline(value)) for field, value in kept.spec.items()),
     ])  # fmt: skip
@@ -179,10 +179,6 @@ def _next(kept: Schedule) -> list[str]:
     if kept.paused:
         return []
     return [f"{_moment(at)} ({ago(at)})" for at in kept.next_times]
-
-
-def _last_job(kept: Schedule) -> str:
-    return f"{kept.last_job_id}, {_last_state(kept)}" if kept.last_job_id else ""
 
 
 def _moment(at: datetime) -> str:

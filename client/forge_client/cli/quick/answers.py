@@ -210,11 +210,7 @@ def _as_wide_as_can_be(word: str) -> bool:
 
 
 def form_of(given: Given) -> Format:
-    """Take out how to print the data.
-
-    Raises:
-        Declined: there is no such form.
-    """
+    """Take out how to print the data; `Declined` if there is no such form."""
     from forge_client.cli.show.output import Format  # noqa: PLC0415 - not for all of them
 
     try:

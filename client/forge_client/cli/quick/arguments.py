@@ -97,11 +97,7 @@ def _arguments(parameters: Sequence[Parameter], words: list[str]) -> dict[str, A
 
 
 def whole_number(text: str | None, least: int, most: int | None = None) -> int | None:
-    """Return a number that was given.
-
-    Raises:
-        Declined: it is none, or out of bounds.
-    """
+    """Return a number that was given; `Declined` if it is none, or out of bounds."""
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal()) or int(text) < least:

@@ -30,11 +30,7 @@ MORE = (
 
 
 def write_help() -> None:
-    """Write the help of the whole command.
-
-    Raises:
-        Declined: the terminal is very narrow.
-    """
+    """Write the help of the whole command; `Declined` if the terminal is very narrow."""
     table = commands()
     _write(table["before"], table["boxes"], table["after"])
     sys.stdout.write("\n")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from shlex import quote
 
-from forge_client.errors import ClientError
+from forge_client.errors import OptionInvalid
 from forge_client.results.log_reader import LogPiece
 
 # Of a terminal: cyan, yellow, green, magenta, blue, and the bright ones. Red is for errors.
@@ -111,16 +111,11 @@ def _time(at: datetime | None) -> str:
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """Compile a regular expression.
-
-    Raises:
-        ClientError: the text is not a regular expression.
-    """
+    """Compile a regular expression; `ClientError` if the text is not a regular expression."""
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ClientError(
+        raise OptionInvalid(
             f"--grep {text!r} is not a regular expression: {error}",
             hint=f"to search for the text itself, write {quote(re.escape(text))}",
-            code="option_invalid",
         ) from error

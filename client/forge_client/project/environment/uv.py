@@ -42,11 +42,7 @@ class Uv:
 
     @classmethod
     def here(cls) -> "Uv":
-        """Return it.
-
-        Raises:
-            NotLocked: there is none.
-        """
+        """Return it; `NotLocked` if there is none."""
         beside = Path(sys.executable).with_name("uv")
         path = str(beside) if find_spec("uv") and beside.is_file() else shutil.which("uv")
         if not path:
@@ -54,11 +50,7 @@ class Uv:
         return cls(path)
 
     def says(self, *words: str, folder: Path, stdin: str = "") -> str:
-        """Run uv in a project's folder and return what it prints.
-
-        Raises:
-            NotLocked: it failed.
-        """
+        """Run uv in a project's folder and return what it prints; `NotLocked` if it failed."""
         try:
             done = subprocess.run(  # noqa: S603 - the words are ours
                 (self.program, *words),

@@ -16,11 +16,11 @@ from forge_schema.read.series import Span, use_over_time
 
 from forge_functions.dashboard.history import History
 from forge_functions.dashboard.page import after, page
-from forge_functions.dashboard.routes.events import Told, told
+from forge_functions.dashboard.routes.events import told
 from forge_functions.dashboard.routes.new_worker import EXPIRIES, Expiry, token_page
 from forge_functions.dashboard.session import RulesByPage, SeesPages
 from forge_functions.lazy_routes import LazyRouter
-from forge_functions.services import Services, Shared
+from forge_functions.services import Shared
 
 router = LazyRouter()
 MOST_WORDS = 10
@@ -95,7 +95,7 @@ def worker(  # noqa: PLR0917 - the framework passes each by name
     place = None if before is None else (_aware(before), before_job)
     past = {
         "attempts": lambda: fleet.attempts(worker_id, scope=who.scope, before=place),
-        "events": lambda: _told(shared, fleet.events(worker_id)),
+        "events": lambda: told(acts := fleet.events(worker_id), names_of(shared.database, acts)),
     }
     try:
         there = fleet.worker(worker_id)
@@ -117,10 +117,6 @@ def worker(  # noqa: PLR0917 - the framework passes each by name
         ),
         **past,
     )
-
-
-def _told(shared: Services, acts: list[Row]) -> list[Told]:
-    return told(acts, names_of(shared.database, acts))
 
 
 @router.post("/workers/{worker_id:int}/drain")

@@ -86,11 +86,7 @@ class NamedSource:
 
 
 def source_of(text: str) -> NamedSource:
-    """Return the source that a text names.
-
-    Raises:
-        ValueError: it names none.
-    """
+    """Return the source that a text names; `ValueError` if it names none."""
     kind, colon, rest = text.partition(":")
     if not colon or kind not in REST:
         forms = "; ".join([*FORMS.values(), "or the NAME of one that you registered"])

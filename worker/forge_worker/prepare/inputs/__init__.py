@@ -18,13 +18,13 @@ from forge_schema.model.spec.inputs import (
     source_of,
     variable,
 )
+from forge_schema.storage import Objects
 
 from forge_worker.attempt import LiveAttempt
 from forge_worker.prepare.inputs.cache import InputCache
 from forge_worker.prepare.inputs.hub import HubFiles
 from forge_worker.prepare.inputs.source import InputSource, InputUnusable, JobFiles
 from forge_worker.prepare.secrets import SecretStore, SecretUnusable
-from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.http.session import ServerRefused
 from forge_worker.runners.runner import Mount, Runner, RunSpec

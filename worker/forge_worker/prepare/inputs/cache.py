@@ -65,11 +65,7 @@ class Journal:
         self._file: FileIO | None = None
 
     def add(self, path: str, extent: Extent, sha256: str) -> None:
-        """Note a part that is in its place.
-
-        Raises:
-            OSError: the disk is full or faulty.
-        """
+        """Note a part that is in its place; `OSError` if the disk is full or faulty."""
         with self._lock:
             self.digests[path, extent.offset] = sha256
             if self._file is None:

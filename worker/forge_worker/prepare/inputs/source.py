@@ -11,7 +11,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Fence
 from forge_schema.model.spec.inputs import ARTIFACT, FOLDER, NamedSource, source_of
 from forge_schema.model.stored import InputFile, stays_inside
-from forge_schema.storage import ObjectMissing
+from forge_schema.storage import ObjectMissing, Objects
 from forge_schema.storage.manifest import (
     CHUNK_BYTES,
     CheckpointUnsound,
@@ -21,7 +21,6 @@ from forge_schema.storage.manifest import (
     joined,
 )
 
-from forge_worker.queue import Objects
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.docker.mounts import MountRefused, folder_fault
 from forge_worker.transfers.fetching import FetchedFile, FileParts, StoredParts
@@ -31,8 +30,6 @@ NAME_BYTES, PATH_BYTES = 255, 3000
 
 class InputUnusable(ForgeError):
     """An input of a job is not there, or cannot be used. The same try would fail again."""
-
-    code = "input_unusable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +97,7 @@ def below(path: str, place: str) -> str:
 
 
 def check_paths(paths: Iterable[str]) -> None:
-    """Check that files can have these paths below a folder.
-
-    Raises:
-        InputUnusable: one cannot.
-    """
+    """Check that files can have these paths below a folder; `InputUnusable` if one cannot."""
     for path in paths:
         names = path.split("/")
         if {"", ".", ".."} & {*names} or "\0" in path or len(path.encode()) > PATH_BYTES:

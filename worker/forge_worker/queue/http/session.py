@@ -47,19 +47,13 @@ class TokenRefused(QueueRefused):
     Or it refuses the signature of a request.
     """
 
-    code = "token_refused"
-
 
 class LeaseUnknown(ForgeError):
     """The server does not know this lease of the worker."""
 
-    code = "lease_unknown"
-
 
 class ServerRefused(ForgeError):
     """The server refused the request, and would refuse it again."""
-
-    code = "server_refused"
 
 
 REFUSALS: dict[str, type[ForgeError]] = {
@@ -73,8 +67,6 @@ REFUSALS: dict[str, type[ForgeError]] = {
 
 class ServerFailed(ServerUnreachable):
     """The server failed at this request; other requests may succeed."""
-
-    code = "server_failed"
 
 
 class Session:

@@ -51,8 +51,6 @@ TRIES = 3
 class LeaseLost(StoreError):
     """The server signs no more URLs for this attempt."""
 
-    code = "lease_lost"
-
 
 class HttpStore:
     """The store for all attempts of a worker; requests to signed URLs never carry its token."""

@@ -48,8 +48,6 @@ LONGEST = 1 << 20
 class MountRefused(ForgeError):
     """An extra mount is malformed or unsafe."""
 
-    code = "mount_refused"
-
 
 def extra_mounts(words: Iterable[str], worker_dir: Path) -> tuple[Mount, ...]:
     """Return the mounts in the settings.

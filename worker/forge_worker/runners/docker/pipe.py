@@ -59,11 +59,7 @@ class Keeping:
 
 
 def start() -> int:
-    """Start the program and return its stdin.
-
-    Raises:
-        OSError: it cannot be started.
-    """
+    """Start the program and return its stdin; `OSError` if it cannot be started."""
     theirs, ours = os.pipe()
     try:
         os.posix_spawn(

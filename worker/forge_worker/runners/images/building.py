@@ -119,8 +119,6 @@ def _made_at(image: dict[str, Any]) -> float:
 class BuildFailed(ImageMissing):
     """The project's Dockerfile does not build, and would not in the next attempt either."""
 
-    code = "build_failed"
-
 
 @dataclass(frozen=True)
 class Build:

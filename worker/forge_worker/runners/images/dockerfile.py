@@ -35,8 +35,6 @@ ARGUMENT = re.compile(
 class DockerfileRefused(ImageMissing):
     """The Dockerfile cannot be built here."""
 
-    code = "dockerfile_refused"
-
 
 @dataclass(frozen=True, slots=True)
 class Instruction:

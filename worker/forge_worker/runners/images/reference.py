@@ -67,11 +67,7 @@ class Reference:
 
 
 def parse(name: str) -> Reference:
-    """Parse a name.
-
-    Raises:
-        ImageMissing: it is not an image's name.
-    """
+    """Parse a name; `ImageMissing` if it is not an image's name."""
     match = None if ID.fullmatch(name) else _NAME.fullmatch(name)
     if match is None:
         raise ImageMissing(
@@ -113,8 +109,6 @@ def _is_short(name: str) -> bool:
 class ImageRefused(ImageMissing):
     """The operator of this worker does not allow the image."""
 
-    code = "image_refused"
-
 
 def check_name(name: str, policy: DockerPolicy) -> None:
     """Check that a job may use an image; the worker's default image is always allowed.
@@ -149,11 +143,7 @@ def check_tar(digest: str, policy: DockerPolicy) -> None:
 
 
 def check_build(policy: DockerPolicy) -> None:
-    """Check that builds are allowed.
-
-    Raises:
-        ImageRefused: this worker builds no images.
-    """
+    """Check that builds are allowed; `ImageRefused` if this worker builds no images."""
     if not policy.allow_builds:
         raise ImageRefused(
             "this worker builds no images",

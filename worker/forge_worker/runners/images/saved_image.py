@@ -40,8 +40,6 @@ Progress = Callable[[int], None]
 class SavedImageUnsound(ImageMissing):
     """A saved image does not match its digest, or is not a saved image."""
 
-    code = "saved_image_unsound"
-
 
 def load(client: DockerClient, tar: Path, name: str, progress: Progress) -> dict[str, Any]:
     """Load the image in a tar and tag it with the name; return its description.
@@ -124,7 +122,8 @@ def _renamed(
     manifest = json.dumps([entry]).encode()
     last = tarfile.TarInfo(MANIFEST)
     last.size = len(manifest)
-    yield last.tobuf(tarfile.PAX_FORMAT) + _padded(manifest) + bytes(2 * tarfile.BLOCKSIZE)
+    rest = -len(manifest) % tarfile.BLOCKSIZE + 2 * tarfile.BLOCKSIZE
+    yield last.tobuf(tarfile.PAX_FORMAT) + manifest + bytes(rest)
 
 
 def _head(name: str, member: tarfile.TarInfo) -> bytes:
@@ -145,7 +144,3 @@ def _body(archive: tarfile.TarFile, member: tarfile.TarInfo, progress: Progress)
     if came != member.size:
         raise unsound(f"{member.name} is truncated")
     yield bytes(-came % tarfile.BLOCKSIZE)
-
-
-def _padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) % tarfile.BLOCKSIZE)

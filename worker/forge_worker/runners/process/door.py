@@ -39,11 +39,7 @@ def opened(folder: Path) -> socket.socket:
 
 
 def entered(folder: Path) -> socket.socket:
-    """Connect to the shim of a job.
-
-    Raises:
-        OSError: it is gone, or lets no agent in.
-    """
+    """Connect to the shim of a job; `OSError` if it is gone, or lets no agent in."""
     agent = socket.socket(socket.AF_UNIX)
     try:
         with _address(folder) as address:

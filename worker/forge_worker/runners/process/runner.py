@@ -181,11 +181,7 @@ class ProcessRunner:
         return f"{sys.executable} {sys.version} {platform.machine()}"
 
     def start(self, spec: RunSpec) -> ProcessHandle:
-        """Start the job.
-
-        Raises:
-            StartFailed: this machine could not start it.
-        """
+        """Start the job; `StartFailed` if this machine could not start it."""
         cpu_set = () if self._has_quotas else self._cpu_table.take(spec.cpus)
         if self._shared is not None:
             self._shared.began()

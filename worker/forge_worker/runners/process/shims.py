@@ -50,11 +50,7 @@ class ShimLine:
         self.shim = int(self.greeting.get("shim", 0))
 
     def send(self, data: bytes) -> None:
-        """Send bytes.
-
-        Raises:
-            OSError: the shim is gone.
-        """
+        """Send bytes; `OSError` if the shim is gone."""
         self._socket.sendall(data)
 
     def order(self, words: str) -> None:
@@ -110,11 +106,7 @@ class Shims:
         weakref.finalize(self, _discard, self._servers, self._spare)
 
     def take(self) -> ShimLine:
-        """Return a shim that waits for its order.
-
-        Raises:
-            OSError: it cannot be started.
-        """
+        """Return a shim that waits for its order; `OSError` if it cannot be started."""
         with contextlib.suppress(IndexError):
             spare = self._spare.pop()
             if not spare.wait(0):
