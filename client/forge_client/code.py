@@ -145,11 +145,7 @@ def _unpack(backend: Backend, job_id: int, digest: str, folder: Path) -> None:
 
 
 def _write(stream: TarStream, folder: Path) -> None:
-    """Write the entries of a bundle into a folder of our own, which none of them leaves.
-
-    Raises:
-        BundleRefused: there is one that no bundle has.
-    """
+    """Write the entries of a bundle into a folder of our own, which none of them leaves."""
     for entry in stream.headers():
         if fault := name_fault(entry.name):
             raise BundleRefused(f"{entry.name!r} {fault}")

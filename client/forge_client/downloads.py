@@ -344,11 +344,7 @@ def _link(artifact: Artifact, folder: Path) -> None:
 
 
 def _made_place(artifact: Artifact, folder: Path) -> Path:
-    """Return an artifact's path, with the folders above it.
-
-    Raises:
-        ClientError: it leads out of the folder, or through a link.
-    """
+    """Return an artifact's path, with the folders above it."""
     path = folder / artifact.path
     with _writing(path):
         outside = not path.parent.resolve().is_relative_to(folder.resolve())

@@ -153,10 +153,6 @@ def load(flags: Mapping[str, object], project: Mapping[str, object]) -> Settings
     The location of Forge comes from the flags, else the variables, else forge.toml: a server or a
     database in an earlier layer replaces both in the later ones.
 
-    Args:
-        flags: the options on the command line.
-        project: the `[connection]` table of forge.toml.
-
     Raises:
         ClientError: a variable is invalid, or one layer names both a server and a database.
     """

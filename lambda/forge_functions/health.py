@@ -62,13 +62,7 @@ class Unsure(Wrong):
 
 
 class Health:
-    """Checks the database, the store and the sweeper, at most once in five seconds.
-
-    Args:
-        database: opens the database.
-        store: opens the store.
-        ttl: of a lease.
-    """
+    """Checks the database, the store and the sweeper, at most once in five seconds."""
 
     def __init__(
         self, database: Callable[[], Database], store: Callable[[], Store], *, ttl: timedelta

@@ -49,12 +49,7 @@ log = structlog.get_logger(__name__)
 
 
 class Gauges(Collector):
-    """Report what the agent would write to its state file; nothing is measured for a scrape.
-
-    Args:
-        state: returns the agent's state.
-        spooled: returns how many results wait for a queue that does not answer.
-    """
+    """Report what the agent would write to its state file; nothing is measured for a scrape."""
 
     def __init__(self, state: Callable[[], Mapping[str, Any]], spooled: Callable[[], int]) -> None:
         self._state = state

@@ -50,10 +50,6 @@ class DirectBackend(LocalService, Backend):
     """The service in this process, plus the transfers that otherwise use a server's URLs.
 
     It connects on first use.
-
-    Args:
-        connection: the database and the store.
-        owner: the actor in the audit trail, and the owner of templates.
     """
 
     slowest_s = SLOWEST_UP_S

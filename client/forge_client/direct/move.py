@@ -38,13 +38,7 @@ TABLES = """
 
 
 class Move:
-    """One move.
-
-    Args:
-        source: the queue's database and store.
-        target: an empty database, and a store.
-        say: called with a line for each step.
-    """
+    """One move."""
 
     def __init__(self, source: QueueConnection, target: QueueConnection, say: Say) -> None:
         self._from, self._to = checked_url(source.database_url), checked_url(target.database_url)

@@ -55,7 +55,6 @@ class HttpBackend(Backend):
     """Asks a server; connects when it is first asked.
 
     Args:
-        server: where it is, and the API key.
         owner: whose templates are meant; None is the key's owner.
 
     Raises:

@@ -32,7 +32,6 @@ class HttpFindings(Findings):
     """Asks a server.
 
     Args:
-        transport: how to reach it.
         owner: whose sweeps are meant unless another's are; None is the key's owner.
     """
 
@@ -91,7 +90,6 @@ class ServerVerbs:
     """Asks a server.
 
     Args:
-        transport: how to reach it.
         owner: whose things are meant unless another's are; None is the key's owner.
     """
 

@@ -114,7 +114,6 @@ class PlainVerbs(LogPlaces):
     """The verbs that `Service` declares, and the transfers of `Backend` as far as they are plain.
 
     Args:
-        wire: the connection to the server.
         owner: whose jobs are one's own; None is the key's owner.
     """
 

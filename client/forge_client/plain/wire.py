@@ -60,12 +60,6 @@ class Wire:
     ) -> bytes:
         """Send a request, and return the body of its answer.
 
-        Args:
-            method: of HTTP.
-            target: below the server's URL.
-            body: what is sent, if anything is.
-            headers: what is said of it.
-
         Raises:
             NotPlain: there is no answer, or it is no success.
         """

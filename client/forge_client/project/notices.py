@@ -50,12 +50,7 @@ class Missed:
 
 
 def notices(listing: Listing, words: Iterable[str] = ()) -> list[str]:
-    """Return sentences about what a bundle leaves out, though the job may need it.
-
-    Args:
-        listing: the content of the bundle.
-        words: those of the jobs' commands.
-    """
+    """Return sentences about what a bundle leaves out, though the job may need it."""
     missed = missing(listing)
     sentences = (
         *(f"{why}; without it, what it tracks and ignores is left out" for why in listing.faults),

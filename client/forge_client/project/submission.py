@@ -247,11 +247,6 @@ def with_packages(
 ) -> WithPackages:
     """Return requests that name what they install, and their files with the lists of it.
 
-    Args:
-        requests: the jobs.
-        listing: the content of their bundle.
-        below: the fields from a template.
-
     Raises:
         ClientError: a file is where the checkpoint folder is to be, or a list of packages cannot be
             used.

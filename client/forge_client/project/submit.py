@@ -44,14 +44,7 @@ def _silent(_text: str) -> None:
 
 @dataclass(frozen=True)
 class Narrator:
-    """What tells people about a submission; by default, nothing does.
-
-    Args:
-        say: tells what is done.
-        warn: tells what is likely to be a mistake.
-        missing: tells what the files lack that the jobs may need.
-        bar: makes the progress bars.
-    """
+    """What tells people about a submission; by default, nothing does."""
 
     say: Callable[[str], None] = _silent
     warn: Callable[[str], None] = _silent

@@ -371,11 +371,7 @@ class Administration:
 
 
 def _made(kind: type[M], fields: Mapping[str, Any]) -> M:
-    """Make a model of the arguments of a call.
-
-    Raises:
-        ClientError: one is unknown or invalid.
-    """
+    """Make a model of the arguments of a call."""
     try:
         return kind(**fields)
     except ValidationError as error:

@@ -321,11 +321,7 @@ class JobFunction(Generic[P, R]):
         return FunctionJob(backend, job_id, pickled=self._pickled)
 
     def _check(self, *args: object, **kwargs: object) -> None:
-        """Refuse here what could only fail in the job.
-
-        Raises:
-            ClientError: the function takes no such arguments, or does not return its result.
-        """
+        """Refuse here what could only fail in the job."""
         kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
         if any(is_one(self.function) for is_one in kinds):
             raise OptionInvalid(

@@ -208,11 +208,7 @@ class Driver:
         return number_of(value), f"its job {lacks}"
 
     def _require_metric(self, trials: list[FrozenTrial]) -> None:
-        """Refuse to go on if the first few trials succeeded, and none has reported the metric.
-
-        Raises:
-            ClientError: its name must be wrong.
-        """
+        """Refuse to go on if the first few trials succeeded, and none has reported the metric."""
         has_told = any(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in trials)
         if has_told or len(self._lacking) < ENOUGH:
             return
@@ -258,11 +254,7 @@ class Driver:
             self._stop(self._search.trial(trial), job_id, reason)
 
     def _require_price(self, ended: Spent) -> None:
-        """Refuse a budget that nothing can use up.
-
-        Raises:
-            ClientError: jobs of this process have ended, and the cost of none is known.
-        """
+        """Refuse a budget that nothing can use up."""
         if self._plan.cost is None or ended.cost is not None or not self._unpriced:
             return
         raise ClientError(

@@ -81,12 +81,7 @@ class Workers:
             self._left -= {row.name for row in self._rows() if row.command is None}
 
     def stop(self, asked: StopSignals, meanwhile: Callable[[], None]) -> None:
-        """Stop them: drain, stop or kill, depending on the urgency so far.
-
-        Args:
-            asked: the urgency.
-            meanwhile: called repeatedly until they have ended.
-        """
+        """Stop them: drain, stop or kill, depending on the urgency so far."""
         told_urgency = 0
         deadline = float("inf")
         while any(process.alive for process in self._processes):

@@ -40,13 +40,6 @@ def check(
 ) -> None:
     """Check that a request is signed by the key's holder, recent, and not a replay.
 
-    Args:
-        database: keeps the nonces, for all servers.
-        request: the request.
-        body: its body.
-        signer: the name under which its nonces are kept.
-        public_key: the 32 bytes of an Ed25519 key.
-
     Raises:
         SignatureInvalid: it is not.
     """

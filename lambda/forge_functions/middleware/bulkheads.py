@@ -70,14 +70,7 @@ def part_of(method: str, path: str) -> RequestPart:
 
 
 class Bulkheads:
-    """Plain ASGI middleware.
-
-    Args:
-        app: what it protects.
-        settings: how many connections there are.
-        caller_of: returns who sends a request, by its head, or None.
-        note_refusal: is told of each answer to a known caller.
-    """
+    """Plain ASGI middleware."""
 
     def __init__(
         self,

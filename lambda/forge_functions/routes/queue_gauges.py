@@ -32,13 +32,7 @@ class Seen:
 
 
 class QueueGauges:
-    """Runs a few bounded queries. While the database is unavailable, reports only that.
-
-    Args:
-        database: opens it, or raises.
-        ttl: how long leases last.
-        clock: returns the time in seconds.
-    """
+    """Runs a few bounded queries. While the database is unavailable, reports only that."""
 
     def __init__(
         self,

@@ -35,11 +35,7 @@ class EndsReport:
 
 
 class GroupFinishing:
-    """Whoever finds the line idle reports at once; what arrives meanwhile goes together.
-
-    Args:
-        finish: ends leases in one statement.
-    """
+    """Whoever finds the line idle reports at once; what arrives meanwhile goes together."""
 
     def __init__(self, finish: Finish) -> None:
         self._finish = finish

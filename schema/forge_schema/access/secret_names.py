@@ -26,13 +26,6 @@ def with_secrets(
     """Return workers with their `secrets`: by name, whose they are.
 
     Those of owners beyond the caller's scope are left out of `labels` too.
-
-    Args:
-        database: the queue's.
-        workers: rows with `labels`.
-        owner: the caller's.
-        scope: the owners whom the caller sees; None is all.
-        team: the one that the caller's key sees.
     """
     marks = {mark for worker in workers for _, mark in _marks(worker["labels"])}
     known = {FOR_ALL: FOR_ALL}

@@ -84,12 +84,7 @@ class ForgeError(Exception):
 
 
 class JobInvalid(ForgeError):
-    """A request is not a job.
-
-    Args:
-        place: where in the request, such as `("jobs", 3)`.
-        faults: pydantic's errors, at least one.
-    """
+    """A request is not a job."""
 
     code = "spec_invalid"
 

@@ -61,10 +61,8 @@ class Notifications:
     """The notifications of some owners.
 
     Args:
-        database: an open database.
         owner: whose notifications are changed; None for all.
         scope: the owners whose notifications are read; None for all.
-        actor: the acting party, for the audit trail.
     """
 
     def __init__(

@@ -61,7 +61,6 @@ class Queue:
     """The lease protocol over SQL; every verb may be called by any number of processes at once.
 
     Args:
-        database: an open database.
         actor: the acting party, for the audit trail: `user:ann`, `worker:7`, `sweeper`.
         ttl: how long a lease lasts unless it is renewed.
     """

@@ -30,8 +30,6 @@ class Submission:
     """Submits jobs.
 
     Args:
-        database: an open database.
-        actor: the acting party, for the audit trail.
         lane_ids: the lanes found so far; it adds to them.
     """
 

@@ -130,12 +130,7 @@ class Tally:
 
 
 class QueueCounts:
-    """`ended` is what `count_ended` has counted, by queue and reason. It never decreases.
-
-    Args:
-        database: the queue's database.
-        ttl: the TTL of its leases.
-    """
+    """`ended` is what `count_ended` has counted, by queue and reason. It never decreases."""
 
     def __init__(self, database: Database, ttl: timedelta) -> None:
         self._database = database

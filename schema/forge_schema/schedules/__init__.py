@@ -45,9 +45,7 @@ class Schedules:
     """The schedules of one owner.
 
     Args:
-        database: an open database.
         owner: whose schedules they are.
-        actor: the acting party, for the audit trail.
     """
 
     def __init__(self, database: Database, *, owner: str, actor: str) -> None:

@@ -122,12 +122,7 @@ class ActsOnJobs(Verbs):
         return JobActs(self._database, owner=self.caller.own, actor=self.caller.actor)
 
     def _change(self, job_id: int) -> None:
-        """Let the caller change a job.
-
-        Raises:
-            JobUnknown: the caller does not see it.
-            Forbidden: the caller only sees it.
-        """
+        """Let the caller change a job."""
         self.caller.require(Role.SUBMITTER)
         owner = self._visible(job_id)["owner"]
         if not self.caller.changes(owner):

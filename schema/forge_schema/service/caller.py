@@ -177,11 +177,7 @@ class Verbs:
         return Jobs(self._database)
 
     def _visible(self, job_id: int) -> Row:
-        """Return a job.
-
-        Raises:
-            JobUnknown: there is none, or it is another owner's: the caller cannot tell which.
-        """
+        """Return a job."""
         row = self._jobs.job(possible_job(job_id))
         if not self.caller.sees(row["owner"]):
             raise job_unknown(job_id)
@@ -190,12 +186,7 @@ class Verbs:
     def _check_room(
         self, kind: str, name: str, owner: str | None, spec: Mapping[str, Any] | None = None
     ) -> None:
-        """Let an owner keep one more thing of a kind, or change the one with this name.
-
-        Raises:
-            TooManyKept: the owner has as many as anybody may, or they are as large.
-            NameInvalid: it cannot have this name.
-        """
+        """Let an owner keep one more thing of a kind, or change the one with this name."""
         from forge_schema.access.names import check_name
 
         if owner:

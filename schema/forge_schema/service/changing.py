@@ -32,8 +32,6 @@ class Change:
     """Changes of one job, which the caller may change.
 
     Args:
-        database: an open database.
-        actor: the acting party, for the audit trail.
         job_id: the job.
         fields: the new values, as in a request; tables are merged, all else is replaced.
 

@@ -29,7 +29,6 @@ class StoredUploads:
 
     Args:
         caller: who acts.
-        database: an open database.
         store: opens the store.
     """
 

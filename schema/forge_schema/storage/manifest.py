@@ -38,11 +38,7 @@ def is_code(digest: str, key: str, store: Store) -> bool:
 # A bundle never changes, and its segments are asked for in many requests.
 @lru_cache(maxsize=64)
 def _segments(store: Store, digest: str) -> frozenset[str]:
-    """Return the keys of a bundle's segments.
-
-    Raises:
-        ObjectMissing: it is not stored, or is a single archive.
-    """
+    """Return the keys of a bundle's segments."""
     key = keys.bundle(digest)
     size = store.size(key)
     listed = store.get(key) if size is not None and size <= MOST_LIST_BYTES else b""

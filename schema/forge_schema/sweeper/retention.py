@@ -65,8 +65,6 @@ class Retention:
     when none of its jobs is left.
 
     Args:
-        database: an open database.
-        actor: the acting party, for the audit trail.
         store: the store of the jobs' objects; without one, no jobs and no objects are removed.
         jobs_days: days after its end at which a job leaves; 0 means never.
         audit_months: months after which a month of the audit trail is dropped; 0 means never.

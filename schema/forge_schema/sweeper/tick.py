@@ -53,11 +53,7 @@ log = structlog.get_logger(__name__)
 
 
 class Moves:
-    """Moves a batch at once and, if that fails, row by row.
-
-    Args:
-        queue: the queue with the leases and scheduled jobs.
-    """
+    """Moves a batch at once and, if that fails, row by row."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue

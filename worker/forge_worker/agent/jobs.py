@@ -115,19 +115,7 @@ class Reaper(Loop):
 
 
 class JobThreads:
-    """Starts jobs in threads, and cleans up after each of them.
-
-    Args:
-        folder: contains one folder for each attempt.
-        runners: start containers and processes.
-        services: shared by all attempts.
-        machine: its slots are given to jobs, and jobs whose GPUs failed are stopped.
-        running: the attempts that are running now.
-        claims: gives back jobs that could not be started.
-        outbox: delivers ends.
-        reaper: frees a job's resources once it has ended.
-        leaving: gives back jobs that arrive too late; notified when a job has ended.
-    """
+    """Starts jobs in threads, and cleans up after each of them."""
 
     def __init__(
         self,

@@ -38,16 +38,38 @@ UNKNOWN = ("[N/A]", "[Not Supported]", "N/A", "")
 log = structlog.get_logger(__name__)
 
 
-class Nvml:
-    """Keep NVML open, because opening it can take seconds while the GPUs are idle."""
+class OpenNvml:
+    """Keep NVML open, because opening it can take seconds while the GPUs are idle. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._open = False
+
+    def close(self) -> None:
+        """Close NVML; the next question opens it again."""
+        with self._lock:
+            if self._open:
+                pynvml.nvmlShutdown()
+            self._open = False
+
+    def _opened(self) -> bool:
+        with self._lock:
+            if not self._open:
+                with suppress(pynvml.NVMLError):
+                    pynvml.nvmlInit()
+                    self._open = True
+            return self._open
+
+
+class Nvml(OpenNvml):
+    """The GPUs that the driver's library knows."""
 
     accelerator: ClassVar[str] = "cuda"
     fresh_s: ClassVar[float] = 1.0
     complete: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._open = False
+        super().__init__()
         self._silent: set[int] = set()
 
     def gpus(self) -> list[GpuDevice]:
@@ -66,14 +88,6 @@ class Nvml:
         handles = [part for handle in whole for part in (_slices(handle) or [handle])]
         used = ((_uuid(part), _use(part)) for part in handles)
         return {uuid: use for uuid, use in used if uuid}
-
-    def _opened(self) -> bool:
-        with self._lock:
-            if not self._open:
-                with suppress(pynvml.NVMLError):
-                    pynvml.nvmlInit()
-                    self._open = True
-            return self._open
 
     def _left_out(self, number: int, error: pynvml.NVMLError) -> None:
         # The GPU is checked every second, but the failure is logged once.

@@ -70,12 +70,6 @@ def kept(
 
     A link to a file that is not stored, since it was being written, keeps its last stored target;
     and a folder of which no file is stored gets none. One that leads nowhere is stored as it is.
-
-    Args:
-        links: the links, by path.
-        there: the files in the folder.
-        stored: those that are stored.
-        old: the links of the checkpoint before.
     """
     known = {*there, *_above(there)}
     reached = {*stored, *_above(stored), ""}

@@ -43,10 +43,6 @@ def place_checkpoint(saved: SavedFiles, restored: Path) -> None:
     The files that the project has in its checkpoint folder are what the job starts from, unless a
     checkpoint was restored. Files that the job's patterns name replace those of the project.
 
-    Args:
-        saved: the places.
-        restored: the folder with what was restored; empty if that is nothing.
-
     Raises:
         PlaceTaken: a file or a link is in the way of the checkpoint folder.
         OSError: the disk is full or faulty.

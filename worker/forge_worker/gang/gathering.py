@@ -201,11 +201,7 @@ class Gatherer:
         return self._gateway.gather(self._attempt.fence, step, details)
 
     def _waits_for(self, met: Gathering, step: int) -> bool:
-        """Tell whether others have not come to a step yet; note in the job's log who.
-
-        Raises:
-            GangIncomplete: that has lasted for too long.
-        """
+        """Tell whether others have not come to a step yet; note in the job's log who."""
         late = self._late(met, step)
         waited_s = seconds() - self._began_s
         if late and waited_s > self._policy.patience_s:

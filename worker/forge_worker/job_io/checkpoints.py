@@ -465,12 +465,7 @@ class CheckpointSync(Loop):
         self._sender.remember(files)
 
     def _sent(self, copies: Copies) -> list[Entry]:
-        """Store the content of files.
-
-        Raises:
-            FileChanged: one was rewritten meanwhile; the next time, a copy of it is made first.
-            ObjectTooLarge: the store refuses one.
-        """
+        """Store the content of files."""
         key = partial(self._attempt.keys.checkpoint_file, self._number)
         try:
             entries = self._sender.store(copies, self._files, key)

@@ -161,12 +161,7 @@ def _inner(fields: list[Field], number: int) -> Iterator[bytes]:
 
 
 def _fields(data: bytes) -> Iterator[Field]:
-    """Yield the fields of a message, by number.
-
-    Raises:
-        ValueError: it is not a message.
-        IndexError: it is cut off.
-    """
+    """Yield the fields of a message, by number."""
     place = 0
     while place < len(data):
         key, place = _varint(data, place)

@@ -130,13 +130,7 @@ class Rule:
 
 
 class StallWatch(Loop):
-    """Counts from its start: when its job runs, or has been adopted.
-
-    Args:
-        attempt: the job's attempt.
-        rules: the rules, any of which can stop the job.
-        clock: returns seconds.
-    """
+    """Counts from its start: when its job runs, or has been adopted."""
 
     name = "stall"
 

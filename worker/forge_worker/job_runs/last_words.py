@@ -85,14 +85,7 @@ ADDING = {"uv.lock": "`uv add {}`", "poetry.lock": "`poetry add {}`"}
 
 
 def last_words(exited: Exit, log: Path, redactor: Redactor, *, below: Path) -> str:
-    """Return why a job failed, quoted from its output.
-
-    Args:
-        exited: how it ended.
-        log: the file with its output.
-        redactor: replaces its secrets.
-        below: its work folder; its paths are quoted relative to it, so attempts look the same.
-    """
+    """Return why a job failed, quoted from its output."""
     lines = _lines(_tail(log, redactor), {f"{below}/", f"{below.resolve()}/"})
     gist = _childs(lines) or _tested(lines) or _gist(lines[-LINES:])
     killed = _killed(exited.code)
@@ -204,13 +197,7 @@ def _killed(code: int | None) -> str:
 
 
 def lacks(error: str, spec: Mapping[str, Any], work: Path) -> str | None:
-    """Return what a job lacks and what to do, from the last line of its traceback.
-
-    Args:
-        error: the line.
-        spec: the job's.
-        work: its folder.
-    """
+    """Return what a job lacks and what to do, from the last line of its traceback."""
     # Before it may stand how the job was killed, or which rank failed.
     error = error.rpartition("; last output: ")[2]
     command = spec.get("command") or [""]

@@ -129,15 +129,7 @@ def note_warm(grant: Grant, spec: RunSpec, services: JobServices) -> None:
 
 
 class Prefetch(Loop):
-    """Looks at the next job every `period_s` seconds, and prepares for it once.
-
-    Args:
-        folder: for what is unpacked meanwhile.
-        runners: start installations.
-        services: returns what all attempts share.
-        attempts: returns the attempts that run.
-        closed: tells whether the worker takes no more jobs.
-    """
+    """Looks at the next job every `period_s` seconds, and prepares for it once."""
 
     name = "prefetch"
     shares = True

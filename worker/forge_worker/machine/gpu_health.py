@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Lock
@@ -16,6 +16,7 @@ from forge_schema.model.worker import Machine
 
 from forge_worker.attempt import LiveAttempt, Stop
 from forge_worker.clock import this_boot
+from forge_worker.devices.nvidia import OpenNvml
 from forge_worker.files.small_files import write_atomically
 from forge_worker.loop import Bell, Loop
 from forge_worker.machine.slots import Slots
@@ -53,12 +54,8 @@ class GpuLook:
         return {name: v for name, v in pairs.items() if v is not None and v is not False}
 
 
-class GpuMeter:
-    """Keep NVML open, because opening it can take seconds while the GPUs are idle. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._open = False
+class GpuMeter(OpenNvml):
+    """Measures GPUs."""
 
     def look(self, uuids: Iterable[str]) -> dict[str, GpuLook]:
         """Return a measurement of each GPU, without those that NVML does not know."""
@@ -66,21 +63,6 @@ class GpuMeter:
             return {}
         looks = {uuid: _look(uuid) for uuid in wanted}
         return {uuid: look for uuid, look in looks.items() if look is not None}
-
-    def close(self) -> None:
-        """Close NVML; the next look opens it again."""
-        with self._lock:
-            if self._open:
-                pynvml.nvmlShutdown()
-            self._open = False
-
-    def _opened(self) -> bool:
-        with self._lock:
-            if not self._open:
-                with suppress(pynvml.NVMLError):
-                    pynvml.nvmlInit()
-                    self._open = True
-            return self._open
 
 
 def is_lost(error: Exception) -> bool:

@@ -268,12 +268,7 @@ def _aged(root: Path, parts: Parts) -> tuple[int, int]:
 
 
 def remove_stale_locks(root: Path, key: str) -> None:
-    """Remove all locks from a cache that nobody uses.
-
-    Args:
-        root: the folder of all caches.
-        key: the cache's name in it.
-    """
+    """Remove all locks from a cache that nobody uses."""
     entries_there = islice(walk(root, (key,), lambda parts: parts[1:] not in PASSED_OVER), MOST)
     for parts, status in [item for item in entries_there if _is_lock(item[0][-1], item[1])]:
         _remove_lock(root, parts, status)

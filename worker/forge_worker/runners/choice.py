@@ -201,12 +201,7 @@ def available(settings: WorkerSettings) -> Runners:
 
 
 def for_leftovers(settings: WorkerSettings, kinds: Collection[str]) -> Iterator[Runner]:
-    """Yield the runners that can end what an agent has left here, whatever it was allowed.
-
-    Args:
-        settings: those of now.
-        kinds: the kinds of runners that left jobs here.
-    """
+    """Yield the runners that can end what an agent has left here, whatever it was allowed."""
     if (DockerRunner.kind in kinds or settings.uses_engine) and engine_answers():
         yield DockerRunner()
     yield ProcessRunner()

@@ -120,11 +120,7 @@ def _main(job: Container) -> tuple[int | None, bool]:
 
 
 def _from_network(job: Container, pid: int | None, port: int) -> socket.socket:
-    """Connect from inside a container's network, where this thread stays.
-
-    Raises:
-        PermissionError: this user may not enter it from here.
-    """
+    """Connect from inside a container's network, where this thread stays."""
     if pid is None:
         raise PermissionError
     with Path(f"/proc/{pid}/ns/net").open("rb") as network:

@@ -214,11 +214,7 @@ def code_url(
 
 
 def _folder(host: str, environment: dict[str, str]) -> str:
-    """Return the folder of a job as its own shell names it.
-
-    Raises:
-        ClientError: the job is not reached.
-    """
+    """Return the folder of a job as its own shell names it."""
     done = subprocess.run(  # noqa: S603 - our own words
         tunnel.command(host, "pwd"),
         env=environment,

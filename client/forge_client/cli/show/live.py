@@ -38,13 +38,7 @@ def grid(rows: Sequence[Sequence[Cell]], gap: int, note: str = "") -> Table:
 def watch(
     look: Callable[[], T], view: Callable[[T, int, str], RenderableType], every_s: float
 ) -> None:
-    """Show what `look` returns. While the queue does not answer, the last view stays.
-
-    Args:
-        look: asks the queue.
-        view: renders what was seen in so many lines, and the current trouble.
-        every_s: the seconds between two looks.
-    """
+    """Show what `look` returns. While the queue does not answer, the last view stays."""
     seen, trouble = look(), ""
     terminal = console()
     with (

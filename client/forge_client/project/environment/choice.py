@@ -181,11 +181,7 @@ def _beside(carrier: Carrier) -> str:
 def _check(
     listing: Listing, files: Mapping[str, Path], chosen: ChosenPackages, called: str
 ) -> None:
-    """Check that a list that the worker resolves names nothing but what is in the bundle.
-
-    Raises:
-        ClientError: it names something else.
-    """
+    """Check that a list that the worker resolves names nothing but what is in the bundle."""
     root = listing.root
     if chosen.text and not chosen.file:
         refuse_elsewhere(chosen.text, called, root, root)

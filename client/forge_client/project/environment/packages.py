@@ -52,11 +52,6 @@ def choose_packages(
 ) -> WithPackages:
     """Choose what jobs install, and how a notebook or a script among them is run.
 
-    Args:
-        requests: the jobs.
-        listing: the content of their bundle.
-        below: the fields from a template.
-
     Raises:
         ClientError: as `choose`.
     """

@@ -57,12 +57,7 @@ class Told:
 
 
 def told(acts: Iterable[Row], names: Names) -> list[Told]:
-    """Return actions in words, each where its newest is; those of the same kind are one.
-
-    Args:
-        acts: the newest first.
-        names: from `audit.names_of`.
-    """
+    """Return actions in words, each where its newest is; those of the same kind are one."""
     found: list[Told] = []
     open_by: dict[tuple[str, ...], Told] = {}
     for act in acts:

@@ -47,15 +47,7 @@ def input_labels(folders: Mapping[str, Path], contained: Sequence[str]) -> dict[
 
 @dataclass(frozen=True)
 class InputProvision:
-    """Fetches what a job's inputs name, and mounts it.
-
-    Args:
-        cache: has what was fetched.
-        folders: those that the operator offers.
-        gateway: tells which files other jobs have stored.
-        objects: returns the store of an attempt.
-        secrets: has the credentials of other sources.
-    """
+    """Fetches what a job's inputs name, and mounts it."""
 
     cache: InputCache
     folders: Mapping[str, Path]

@@ -196,11 +196,7 @@ class InputCache:
         return folder / FILES, given
 
     def _make_room(self, folder: Path, size: int) -> None:
-        """Remove inputs that no job uses until another one fits.
-
-        Raises:
-            InputUnusable: the disk has no room for it.
-        """
+        """Remove inputs that no job uses until another one fits."""
         missing = max(0, size - weight(folder))
         self._evict(missing)
         free = shutil.disk_usage(folder.parent).free - self._floor_bytes
@@ -263,11 +259,7 @@ def _filled(
 
 
 def _check_whole(files: Path, listing: InputListing, attempt: LiveAttempt) -> None:
-    """Compare large files with their SHA-256, where the source has told it.
-
-    Raises:
-        StoreUnreachable: one differs; it is removed, and fetched again by the next try.
-    """
+    """Compare large files with their SHA-256, where the source has told it."""
     for file in listing.files:
         if isinstance(file, RemoteFile) and file.sha256 and len(file.extents) > 1:
             whole = Extent(0, file.size, file.sha256, file.key)

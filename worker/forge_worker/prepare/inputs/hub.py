@@ -44,7 +44,6 @@ class HubFiles:
     """The files of a model or a dataset, all or those at a path, at one commit.
 
     Args:
-        source: names them.
         secret: returns a secret of the job's owner by its name, None if there is none.
     """
 

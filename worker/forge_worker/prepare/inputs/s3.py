@@ -66,7 +66,6 @@ class S3Files:
     """An object, or all below a prefix.
 
     Args:
-        source: names them.
         secret: returns a secret of the job's owner by its name, None if there is none.
     """
 
@@ -195,13 +194,7 @@ CHECKSUMS = {"crc32": Crc32Checksum, "sha256": Sha256Checksum, "sha1": Sha1Check
 
 
 class PlainGets:
-    """Objects of a bucket, read with the connections of a client. Thread-safe.
-
-    Args:
-        client: knows where the bucket is.
-        bucket: its name.
-        credentials: sign each request; None for what is public.
-    """
+    """Objects of a bucket, read with the connections of a client. Thread-safe."""
 
     def __init__(self, client: "S3Client", bucket: str, credentials: Credentials | None) -> None:
         url = client.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "k"})

@@ -175,11 +175,7 @@ def _process() -> str:
 
 
 def _began(pid: int | str) -> str:
-    """Return when a process began, in ticks since the boot: wall-clock time may be set anew.
-
-    Raises:
-        OSError: it is not there.
-    """
+    """Return when a process began, in ticks since the boot: wall-clock time may be set anew."""
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     return stat.rpartition(")")[2].split()[BEGAN]
 

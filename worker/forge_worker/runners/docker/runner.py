@@ -465,11 +465,7 @@ def _alone_s(log_path: Path, finished_at: str) -> float:
 
 
 def _reopened(log_path: Path, *, running: bool) -> Pipe:
-    """Open the pipe of a container; a missing one is accepted if the container has ended.
-
-    Raises:
-        OSError: the pipe of a running container is missing.
-    """
+    """Open the pipe of a container; a missing one is accepted if the container has ended."""
     path = _pipe_path(log_path)
     if running or path.exists():
         return Pipe.reopen(path, log_path)

@@ -55,11 +55,7 @@ def read(path: Path, picked: Picked) -> LockRows:
 
 
 def _check_version(path: Path, lock: Mapping[str, Any]) -> None:
-    """Refuse the locks of Poetry 1, and those of a later one that may mean other things.
-
-    Raises:
-        ClientError: as said.
-    """
+    """Refuse the locks of Poetry 1, and those of a later one that may mean other things."""
     version = str(lock.get("metadata", {}).get("lock-version", ""))
     if version and version.partition(".")[0] not in VERSIONS:
         raise wrong(
