@@ -4,7 +4,9 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from threading import Lock
+from time import monotonic
 from uuid import UUID
 
 from forge_schema.database.pool import Database
@@ -15,10 +17,9 @@ KEPT = 20_000
 
 @dataclass(slots=True)
 class Known:
-    """A worker's lanes, how many hints of jobs there had been at its last claim, and whose turn."""
+    """A worker's lanes, and whose turn it is to claim."""
 
     lanes: Lanes
-    hints: int
     turn: Lock = field(default_factory=Lock)
 
 
@@ -29,7 +30,7 @@ class Matching:
         self._kept = kept
         self._lock = Lock()
         self._known: OrderedDict[tuple[int, UUID], Known] = OrderedDict()
-        self._hints = 0
+        self._hinted_at = -inf
         self._book: LaneBook | None = None
 
     def __len__(self) -> int:
@@ -43,7 +44,7 @@ class Matching:
 
     def new_work(self) -> None:
         """Make every worker's next claim look for new lanes too before it finds nothing."""
-        self._hints += 1
+        self._hinted_at = monotonic()
 
     @contextmanager
     def lanes(self, database: Database, worker_id: int, boot_id: UUID) -> Iterator[Lanes]:
@@ -53,13 +54,11 @@ class Matching:
             self._book = self._book or LaneBook(database)
             if key not in self._known:
                 lanes = Lanes(database, worker_id, book=self._book)
-                self._known[key] = Known(lanes, self._hints)
+                self._known[key] = Known(lanes)
             self._known.move_to_end(key)
             known = self._known[key]
             if len(self._known) > self._kept:
                 self._known.popitem(last=False)
         with known.turn:
-            if known.hints != (hints := self._hints):
-                known.hints = hints
-                known.lanes.doubt()
+            known.lanes.doubt(self._hinted_at)
             yield known.lanes

@@ -167,7 +167,7 @@ class _Looks:
         self._past, self._passed = LOOK_FAR, set()
         if not self._lanes.doubtful:
             return self._lanes.shown(self._free, count=self._count)
-        self._lanes.forget()
+        self._lanes.make_sure()
         # Read just now, they tell which of them have jobs.
         shown = self._lanes.shown(self._free, count=self._count)
         return [lane for lane in shown if lane.nice is not None]

@@ -31,39 +31,58 @@ FEW = 256
 LEAPT = 4096
 # A worker that lost a GPU, or got it back, registers again, maybe with another server.
 SERVES_S = 60.0
+# For how many kinds of workers, by the shapes that they cannot serve, lanes are read apart.
+KINDS = 4
 
 
 class LaneBook:
-    """Reads the lanes, once for all workers of a process that ask for them at the same time."""
+    """Reads the lanes, once for all workers of a process that ask for them at the same time.
+
+    Those that cannot serve the same shapes share an edition, and so do all others if there are more
+    than `KINDS` of them.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._reading = Lock()
-        self._edition = Edition()
+        # By the shapes that were left out.
+        self._editions: dict[frozenset[int], Edition] = {}
         self._failed: tuple[float, DatabaseUnreachable] | None = None
 
     def edition(
-        self, after: float, besides: Collection[int] = (), skipped: Collection[int] = ()
+        self, after: float, besides: Collection[int] = (), skipped: frozenset[int] = frozenset()
     ) -> Edition:
-        """Return the lanes as read after a moment, but those of the shapes `skipped`.
+        """Return the lanes as read after a moment; those of the shapes `skipped` may be left out.
 
         Those in `besides` are among them in any case, even without jobs.
 
         Raises:
             DatabaseUnreachable: the database does not answer, or did not while this call waited.
         """
-        if besides or self._edition.read_at < after:
-            asked_at = monotonic()
-            with self._reading:
-                if besides or self._edition.read_at < after:
-                    # Each of those who wait would otherwise wait for the time-out of every other.
-                    if self._failed is not None and self._failed[0] >= asked_at:
-                        raise self._failed[1]
-                    self._edition = self._read(besides, skipped)
-                return self._edition
-        return self._edition
+        if not besides and (newest := self._newest(after, skipped)):
+            return newest
+        asked_at = monotonic()
+        with self._reading:
+            if not besides and (newest := self._newest(after, skipped)):
+                return newest
+            # Each of those who wait would otherwise wait for the time-out of every other.
+            if self._failed is not None and self._failed[0] >= asked_at:
+                raise self._failed[1]
+            return self._read(besides, self._kind(skipped))
 
-    def _read(self, besides: Collection[int], skipped: Collection[int]) -> Edition:
+    def _newest(self, after: float, skipped: frozenset[int]) -> Edition | None:
+        read = self._editions.items()
+        able = [one for out, one in read if one.read_at >= after and out <= skipped]
+        return max(able, key=lambda one: one.read_at, default=None)
+
+    def _kind(self, skipped: frozenset[int]) -> frozenset[int]:
+        """Return what to leave out of a reading, and forget those of workers that ask no more."""
+        since = monotonic() - SERVES_S
+        kept = {out: one for out, one in self._editions.items() if one.read_at > since}
+        self._editions = kept
+        return skipped if skipped in kept or len(kept) < KINDS else frozenset()
+
+    def _read(self, besides: Collection[int], skipped: frozenset[int]) -> Edition:
         # Before the look, so that a hint during it asks for another one.
         now = monotonic()
         which = {"few": FEW, "besides": array(list(besides)), "skipped": array(list(skipped))}
@@ -74,7 +93,9 @@ class LaneBook:
             if error.is_silent:
                 self._failed = monotonic(), error
             raise
-        return Edition(rows, now)
+        edition = Edition(rows, now)
+        self._editions = {**self._editions, skipped: edition}
+        return edition
 
 
 class Lanes:
@@ -83,7 +104,7 @@ class Lanes:
     A look sees all of them, or of many the first ones that have jobs. A job in one of many lanes
     that had none is seen after a hint or when the lanes are read again. Workers of one process
     share a `book`; of each one only this is kept: which shapes it serves, and how far it emptied
-    which lanes. A worker with a book of its own reads no lanes of shapes that it cannot serve.
+    which lanes. Lanes of shapes that it is known not to serve are not read for it.
     """
 
     def __init__(
@@ -107,7 +128,7 @@ class Lanes:
         self._needs: dict[int, Capacity | None] = {}
         # The shapes whose jobs it leaves to spot machines for a while.
         self._leaves: set[int] = set()
-        self._skipped: Collection[int] = ()
+        self._skipped: frozenset[int] = frozenset()
         # The same of gangs, of which this worker may be a part.
         self._gangs: dict[int, Capacity] = {}
         self._asked_at = -math.inf
@@ -116,7 +137,8 @@ class Lanes:
         self._reserves = False
         self._count = 0
         self._emptied: set[int] = set()
-        self._after = monotonic()
+        # Another worker may have read them just now.
+        self._after = monotonic() if self._alone else -math.inf
         self._forgotten = True
         self._hinted_at = -math.inf
         self._came_back = False
@@ -129,12 +151,19 @@ class Lanes:
 
         A watermark may hide a job that came back, and a hint may be about a new lane.
         """
-        above = not self._from_below and any(self._watermarks.values())
-        return self._edition.read_at <= self._hinted_at or above
+        return self._edition.read_at < self._hinted_at or self._above
 
-    def doubt(self) -> None:
-        """If the next look finds nothing, read the lanes again and look once more."""
-        self._hinted_at = monotonic()
+    @property
+    def _above(self) -> bool:
+        return not self._from_below and any(self._watermarks.values())
+
+    def doubt(self, since: float | None = None) -> None:
+        """If the next look finds nothing at lanes read before, read them again and look once more.
+
+        Args:
+            since: when a hint came, on this process's clock; none if it is just now.
+        """
+        self._hinted_at = max(self._hinted_at, monotonic() if since is None else since)
 
     def came_back(self, *, own: bool = False) -> None:
         """Have the next look begin below the watermarks, since a job that came back goes first.
@@ -149,6 +178,11 @@ class Lanes:
     def forget(self) -> None:
         """Have the next look read the lanes again."""
         self._after = monotonic()
+        self._forgotten = True
+
+    def make_sure(self) -> None:
+        """Have the next look leave no doubt; others may have read the lanes since the hint."""
+        self._after = monotonic() if self._above else self._hinted_at
         self._forgotten = True
 
     def served(self, lane_ids: Collection[int]) -> list[Lane]:
@@ -267,9 +301,12 @@ class Lanes:
 
     def _read(self, after: float, besides: Collection[int] = ()) -> Edition:
         now = monotonic()
-        if self._alone and now - self._asked_at > SERVES_S:
-            # Of all shapes, since the lanes of those that it cannot serve need not be read.
-            self._forget_shapes(self._serves(None), now)
+        # Of a server's workers, those that know many shapes ask again for the ones that have jobs.
+        asks = self._alone or 0 < len(self._needs) <= FEW
+        if asks and now - self._asked_at > SERVES_S:
+            # Before the lanes are read, since those of shapes that it cannot serve need not be.
+            shapes = None if self._alone else array(sorted(self._needs))
+            self._forget_shapes(self._serves(shapes), now)
         edition = self._book.edition(after, besides, self._skipped)
         if edition is not self._edition:
             self._turn_to(edition, monotonic())
@@ -308,8 +345,7 @@ class Lanes:
         self._needs |= {shape: None if shape in gangs else of for shape, of in needs.items()}
         self._gangs |= {shape: of for shape in gangs if (of := needs[shape]) is not None}
         self._leaves |= {row["id"] for row in rows if row["leaves"]}
-        if self._alone:
-            self._skipped = [shape for shape, of in self._needs.items() if of is None]
+        self._skipped = frozenset(shape for shape, of in self._needs.items() if of is None)
 
     def _seen(self, lane: Lane) -> Lane:
         marks = self._watermarks.get(lane.id, {})

@@ -17,7 +17,7 @@ from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.states import Command
 from forge_schema.queue import lanes
 from forge_schema.queue.lane import SHOWN
-from forge_schema.queue.lanes import FEW, LEAPT, LaneBook, Lanes
+from forge_schema.queue.lanes import FEW, LEAPT, SERVES_S, LaneBook, Lanes
 from support.at_once import at_once
 from support.gangs.drafts import drafted, fresh, late, turn_over
 from support.queue.rig import Worker, spec
@@ -144,6 +144,58 @@ def test_workers_with_one_book_read_the_lanes_once_and_share_what_they_claim(rig
     owners = [worker.claim_one().owner for worker in workers for _ in range(5)]
     assert len({*owners}) == len(owners) == len(MANY) - len(workers)
     assert {*rig.database.names()} == {"finish_and_claim"}
+
+
+def test_workers_with_one_book_read_only_lanes_that_they_could_serve(rig: Rig) -> None:
+    """A new one reads all lanes, unless another has just now; one that serves more shares them."""
+    submit(rig, MANY, 2)
+    submit(rig, MANY, 1, cpus=8)
+    book = LaneBook(rig.database)
+    small, large = rig.worker("small", cpus=1), rig.worker("large", cpus=8)
+
+    def join(worker: Worker) -> None:
+        worker.lanes = Lanes(rig.database, worker.id, refresh_s=LONG_S, book=book)
+
+    def reads(worker: Worker) -> tuple[int, int]:
+        """Return how often it reads the lanes for a claim, and how many it knows then."""
+        rig.database.ran.clear()
+        worker.claim_one()
+        return rig.database.names().count("match"), len(worker.lanes._edition.lanes)
+
+    for worker, times in ((small, 1), (large, 0)):
+        join(worker)
+        assert reads(worker) == (times, 2 * len(MANY))
+    for worker, known in ((small, len(MANY)), (large, 2 * len(MANY))):
+        worker.lanes.forget()
+        assert reads(worker) == (1, known)
+    small.lanes._asked_at -= SERVES_S + 1
+    small.lanes.forget()
+    assert reads(small) == (1, len(MANY))
+    # Enough kinds have editions of their own already.
+    with patch.object(lanes, "KINDS", 2):
+        tiny = rig.worker("tiny", cpus=0.5)
+        join(tiny)
+        submit(rig, MANY[:2], 1, cpus=0.5)
+        for _ in range(2):
+            tiny.lanes.forget()
+            assert reads(tiny) == (1, 2 * len(MANY) + 2)
+
+
+def test_workers_with_one_book_read_the_lanes_once_after_a_hint(rig: Rig) -> None:
+    submit(rig, MANY, 1)
+    book = LaneBook(rig.database)
+    workers = [rig.worker(f"w{n}") for n in range(3)]
+    for worker in workers:
+        worker.lanes = Lanes(rig.database, worker.id, refresh_s=LONG_S, book=book)
+    workers[0].claim(len(MANY))
+    assert [worker.claim() for worker in workers[1:]] == [[], []]
+    jobs = submit(rig, MANY[4:7], 1)
+    rig.database.ran.clear()
+    hinted_at = monotonic()
+    for worker in workers[1:]:
+        worker.lanes.doubt(hinted_at)
+    assert [worker.claim_one().job_id for worker in workers[1:]] == jobs[:2]
+    assert rig.database.names().count("match") == 1
 
 
 def test_a_worker_with_a_shared_book_stops_and_goes_on_as_it_is_asked(rig: Rig) -> None:

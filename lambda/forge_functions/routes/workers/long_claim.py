@@ -71,7 +71,8 @@ class LongClaim:
             heard = await ear.wait(min(left_s, LOOK_S))
             if heard & {GONE, LEAVING}:
                 break
-            self._hinted = bool(heard)
+            # The hub tells the matching too, with the moment when it heard.
+            self._hinted = False
             self._caller = await run_in_threadpool(checked_again, self._shared, self._caller)
             if ASKED in heard or self._caller.command:
                 break
