@@ -1,6 +1,7 @@
 """Jobs that differ only as those of a sweep do, and wait for nothing: most of what is submitted."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from operator import itemgetter
 from typing import Any
@@ -63,15 +64,17 @@ class Alike:
 
     def has(self, specs: Iterable[JobSpec]) -> bool:
         """Tell whether all of these have it in common."""
+        of, common, resources = self._of, self._common, self._resources
         seen: set[str] = set()
         for spec in specs:
-            # Most have the same fields, of which a new set would be made for each.
-            if (given := spec.model_fields_set) != seen:
+            # Most have the same fields, of which a new set would be made for each. Not by the
+            # property `model_fields_set`, which takes a tenth of the time.
+            if (given := spec.__pydantic_fields_set__) != seen:
                 if given - OF_EACH != self._set:
                     return False
                 seen = given
             fields = vars(spec)
-            if self._of(fields) != self._common or vars(fields["resources"]) != self._resources:
+            if of(fields) != common or vars(fields["resources"]) != resources:
                 return False
         return True
 
@@ -82,20 +85,21 @@ class Alike:
         """
         fields = [vars(spec) for spec in specs]
         asked = [of["idempotency_key"] for of in fields]
+        digests = None
         if any(asked):
-            keys = [key or new_key(stem, n) for n, key in enumerate(asked)]
+            keys = SEPARATOR.join([key or new_key(stem, n) for n, key in enumerate(asked)])
             own_keys = zip(asked, fields, strict=True)
             digests = [self._digest(of) if key else NO_DIGEST for key, of in own_keys]
         else:
-            keys, digests = [new_key(stem, n) for n in range(len(fields))], None
-        joined = SEPARATOR.join([of["name"] for of in fields]), SEPARATOR.join(keys)
-        if any(text.count(SEPARATOR) >= len(specs) for text in joined):
+            keys = stem + (SEPARATOR + stem).join(_places(len(fields)))
+        names = SEPARATOR.join([of["name"] for of in fields])
+        if any(text.count(SEPARATOR) >= len(specs) for text in (names, keys)):
             return None
         return {
             **self._params,
-            "names": joined[0],
-            "specs": SEPARATOR.join(map(_varied, fields)),
-            "keys": joined[1],
+            "names": names,
+            "specs": _varied(fields, stem),
+            "keys": keys,
             "digests": digests and SEPARATOR.join(digests),
         }
 
@@ -108,15 +112,30 @@ class Alike:
         return sha256(("{" + "".join(parts)[:-2] + "}").encode()).hexdigest()
 
 
-def _varied(fields: Mapping[str, Any]) -> str:
-    """Return the fields `VARIED` as JSON; two of them are in the payload even if they are empty."""
+@lru_cache(maxsize=4)
+def _places(count: int) -> list[str]:
+    return [new_key("", place) for place in range(count)]
+
+
+def _varied(jobs: Sequence[Mapping[str, Any]], stem: str) -> str:
+    """Return the fields `VARIED` of jobs as JSON, with the separator between two.
+
+    Two of them are in the payload even if they are empty.
+    """
+    # Written all at once, with the stem between, which nobody could know before.
+    every: list[object] = [stem] * (2 * len(jobs) - 1)
+    every[::2] = map(_own, jobs)
+    return to_json(every).decode()[1:-1].replace(f',"{stem}",', SEPARATOR)
+
+
+def _own(fields: Mapping[str, Any]) -> dict[str, Any]:
     # In two thirds of the time that a loop takes.
     own = {"command": fields["command"], "env": fields["env"]}
     if arguments := fields["arguments"]:
         own["arguments"] = arguments
     if parameters := fields["parameters"]:
         own["parameters"] = parameters
-    return to_json(own).decode()
+    return own
 
 
 def _between(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
