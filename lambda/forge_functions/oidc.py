@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -27,7 +27,8 @@ log = structlog.get_logger(__name__)
 class Person:
     """A caller's identity: owner and role, as its issuer said at a time in seconds, if known.
 
-    `team` is the one that the groups stand for, None if they stand for none.
+    `team` is the one that the groups stand for, None if they stand for none. With `everyone`, they
+    see all owners' jobs.
     """
 
     subject: str
@@ -35,6 +36,7 @@ class Person:
     role: Role
     issued: float | None = None
     team: str | Unsaid | None = UNSAID
+    everyone: bool = False
 
     @property
     def actor(self) -> str:
@@ -86,24 +88,37 @@ class Issuer:
             raise
         issued = claims.get("iat")
         issued = issued if isinstance(issued, int | float) else None
-        return Person(subject, owner, role, issued, self._team(claims))
+        groups = self._groups(claims)
+        team = UNSAID if groups is None else self._team(groups, subject)
+        everyone = self._named(settings.oidc_everyone, groups or [], subject) is not None
+        return Person(subject, owner, role, issued, team, everyone)
 
-    def _team(self, claims: dict[str, Any]) -> str | Unsaid | None:
-        """Return the team of the groups; `UNSAID` if the issuer did not say which they are.
+    def _groups(self, claims: dict[str, Any]) -> list[Any] | None:
+        """Return the groups; None if the issuer did not say which they are.
 
         Some leave the claim out where groups are too many or the client is another: that is no word
         that the person is in none.
         """
         claim = _claim(claims, self._settings.oidc_team_claim)
         groups = [claim] if isinstance(claim, str) else claim
+        if not isinstance(groups, list):
+            return None
+        is_said = not groups or any(isinstance(group, str) for group in groups)
+        return groups if is_said else None
+
+    def _team(self, groups: list[Any], subject: str) -> str | Unsaid | None:
         teams = self._settings.oidc_teams
-        if not teams or not isinstance(groups, list):
+        if not teams:
             return UNSAID
-        if groups and not any(isinstance(group, str) for group in groups):
-            return UNSAID
-        found = next((team for group, team in teams.items() if group in groups), None)
-        if found is None and (near := _spelled_otherwise(groups, teams)):
-            log.warning("group_spelled_otherwise", person=f"oidc:{claims['sub']}", **near)
+        named = self._named(teams, groups, subject)
+        return None if named is None else teams[named]
+
+    @staticmethod
+    def _named(settings: Iterable[str], groups: list[Any], subject: str) -> str | None:
+        """Return the first group of the settings that a person has; log one that is near."""
+        found = next((group for group in settings if group in groups), None)
+        if found is None and (near := _spelled_otherwise(groups, settings)):
+            log.warning("group_spelled_otherwise", person=f"oidc:{subject}", **near)
         return found
 
     def _role(self, claim: object) -> Role:
@@ -118,9 +133,9 @@ class Issuer:
         return next(role for role in ROLES if role in roles)
 
 
-def _spelled_otherwise(groups: list[Any], teams: Mapping[str, str]) -> dict[str, str]:
+def _spelled_otherwise(groups: list[Any], settings: Iterable[str]) -> dict[str, str]:
     """Return a group, and the one in the settings that differs by its case or by slashes alone."""
-    known = {group.strip("/").casefold(): group for group in teams}
+    known = {group.strip("/").casefold(): group for group in settings}
     for group in groups:
         if isinstance(group, str) and (setting := known.get(group.strip("/").casefold())):
             return {"group": group, "setting": setting}

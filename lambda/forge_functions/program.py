@@ -34,7 +34,7 @@ GROUPS = {
     "Workers": ("heartbeat_s", "lease_ttl_s", "enrol_issuer", "enrol_audience", "enrol_accounts"),
     "Single sign-on": ("oidc_issuer", "oidc_audience", "oidc_client_id", "oidc_client_secret",
                        "oidc_owner_claim", "oidc_role_claim", "oidc_roles", "oidc_team_claim",
-                       "oidc_teams"),
+                       "oidc_teams", "oidc_everyone"),
     "The database": ("prepare", "database_connections", "read_connections", "report_connections",
                      "report_limit_s"),
     "Metrics": ("metrics_key", "metrics_open"),

@@ -121,6 +121,11 @@ class ServerSettings(BaseSettings):
         description='issuer groups and our teams, {"ml-nlp": "nlp"}; the first that a person has'
         " counts; empty means that only admins say who is in a team",
     )
+    oidc_everyone: list[Annotated[str, Field(min_length=1)]] = Field(
+        default_factory=list,
+        description='issuer groups whose people see all owners\' jobs, ["ml-profs"], and change'
+        " what their role lets them, unless an admin put them into a team",
+    )
 
     enrol_issuer: str = Field(
         "", description="issuer URL of the cluster whose pods may enrol as workers"

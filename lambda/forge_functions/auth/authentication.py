@@ -149,8 +149,8 @@ def _by_oidc(shared: Services, text: str) -> Caller:
     with noting_no_role(shared):
         person = shared.issuer.person(text)
     seen = note_person(shared, person)
-    others, team = tuple(seen["others"]), seen["team"]
-    return Caller(person.owner, person.role, person.actor, others=others, team=team)
+    others = None if person.everyone and not seen["placed"] else tuple(seen["others"])
+    return Caller(person.owner, person.role, person.actor, others=others, team=seen["team"])
 
 
 def note_person(shared: Services, person: Person) -> Row:

@@ -37,11 +37,19 @@ class Visitor(Caller):
     version: str = ""
 
 
-def begin(shared: Services, acts_for: str, owner: str, role: Role, address: str) -> str | None:
+def begin(
+    shared: Services, acts_for: str, owner: str, role: Role, address: str, *, everyone: bool = False
+) -> str | None:
     """Begin a session and return the text of its cookie; see `Sessions.begin`."""
     lasts = timedelta(seconds=shared.settings.session_lasts_s)
     begun = Sessions(shared.database).begin(
-        acts_for, owner, role, name=f"browser at {address}", address=address, lasts=lasts
+        acts_for,
+        owner,
+        role,
+        name=f"browser at {address}",
+        address=address,
+        lasts=lasts,
+        everyone=everyone,
     )
     if begun is None:
         return None

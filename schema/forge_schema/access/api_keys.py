@@ -143,7 +143,15 @@ class Sessions(DatabaseUser):
     """Begins, checks and ends sessions. An admin sees them among the keys, and may revoke them."""
 
     def begin(
-        self, acts_for: str, owner: str, role: Role, *, name: str, address: str, lasts: timedelta
+        self,
+        acts_for: str,
+        owner: str,
+        role: Role,
+        *,
+        name: str,
+        address: str,
+        lasts: timedelta,
+        everyone: bool = False,
     ) -> Row | None:
         """Begin a session and return it, or None if what it acts for is not valid any more.
 
@@ -154,6 +162,7 @@ class Sessions(DatabaseUser):
             name: its name in lists.
             address: where the person is.
             lasts: the time until it expires.
+            everyone: whether a person sees all owners' jobs, unless an admin chose the team.
         """
         session_id = secrets.token_hex(ID_BYTES)
         self._database.row(
@@ -167,6 +176,7 @@ class Sessions(DatabaseUser):
             lasts=lasts,
             actor=acts_for,
             address=address,
+            everyone=everyone,
         )
         return self.valid(session_id)
 
@@ -180,8 +190,8 @@ class Sessions(DatabaseUser):
     ) -> Row:
         """Note what an issuer says of a person, for what the person makes and leaves behind.
 
-        Return the `team` that the person sees then, the `others` in it, and whether it was `noted`:
-        within a minute, the same is not.
+        Return the `team` that the person sees then, the `others` in it, whether an admin `placed`
+        the person there, and whether it was `noted`: within a minute, the same is not.
 
         Args:
             person: `oidc:` and the person's id.

@@ -24,7 +24,8 @@ NOBODY = ("none", "rotated", "revoked", "expired", "signed off", "unsigned")
 WORKERS = ("worker", "other worker")
 # These see the jobs of others: ann's, but for the other team's viewer.
 TEAMS = ("team's submitter", "team's signed on")
-SEEING = ("team's viewer", "other team's viewer", *TEAMS, "viewer of all")
+OF_ALL = ("viewer of all", "signed on for all")
+SEEING = ("team's viewer", "other team's viewer", *TEAMS, *OF_ALL)
 PEOPLE = ("viewer", "submitter", "token", "signed on", "other owner", *SEEING, "admin")
 KINDS = (*NOBODY, *WORKERS, *PEOPLE)
 
@@ -39,7 +40,7 @@ def each(
     """
     ann = dict.fromkeys(("submitter", "token", "signed on"), submitter)
     people = {"viewer": viewer, **ann, "other owner": other, "admin": admin}
-    people |= dict.fromkeys(("team's viewer", "viewer of all"), viewer)
+    people |= dict.fromkeys(("team's viewer", *OF_ALL), viewer)
     people["other team's viewer"] = 403 if viewer == 403 else other
     people |= dict.fromkeys(TEAMS, min(other, 403) if viewer == 403 else viewer)
     return people | dict.fromkeys(WORKERS, worker) | dict.fromkeys(NOBODY, nobody)
@@ -55,11 +56,11 @@ KEEPS = WRITES | dict.fromkeys(TEAMS, 403)
 ACTS_ON_OWN = each(403, 200, 404, 200)
 ADMINS = each(403, 403, 403, 200)
 # Whoever sees everyone's jobs reads what admins set.
-READS_ALL = ADMINS | {"viewer of all": 200}
+READS_ALL = ADMINS | dict.fromkeys(OF_ALL, 200)
 # A team is seen by a key that sees it, and by being in it only with single sign-on.
 READS_TEAM = {
     **each(404, 404, 404, 200),
-    **dict.fromkeys(("team's viewer", *TEAMS, "viewer of all", "signed on"), 200),
+    **dict.fromkeys(("team's viewer", *TEAMS, *OF_ALL, "signed on"), 200),
 }
 MAKES = each(403, 403, 403, 201)
 WORKS = each(401, 401, 401, 401, worker=200)
@@ -67,7 +68,7 @@ HOLDS = WORKS | {"other worker": 404}
 # Pods identify themselves by their cluster's tokens: off here, and no other bearer passes for one.
 PODS = each(403, 403, 403, 403, nobody=403) | {"none": 401}
 # Only a key makes a token.
-TOKENS = READS | {"token": 403, "signed on": 403, "team's signed on": 403}
+TOKENS = READS | dict.fromkeys(("token", "signed on", "team's signed on", "signed on for all"), 403)
 
 
 def fixed(path: str, body: object = None) -> Callable[[World, str], Request]:

@@ -272,6 +272,43 @@ def test_a_team_that_an_admin_chose_stays(grouped: Api, issuer: Issuer) -> None:
         assert team_of(api) == ("nlp" if stays else None)
 
 
+def test_a_group_sees_all_until_an_admin_chooses_a_team(
+    rig: Rig, tmp_path: Path, issuer: Issuer
+) -> None:
+    rig.submit(owner="ben", name="of-ben")
+    issuer.secret = SECRET
+    given: dict[str, Any] = {"oidc_client_id": CLIENT, "oidc_client_secret": SECRET, **GROUPED}
+    given["oidc_everyone"] = ["profs"]
+    said: dict[str, Any] = {"sub": "eva", "forge_role": "viewer", "groups": ["ml-nlp", "profs"]}
+    with opened(rig, tmp_path / "store", oidc_issuer=issuer.url, **given) as api:
+
+        def seen(**claims: Any) -> list[bool]:  # noqa: ANN401  claims of all types
+            caller = api.caller(bearer(issuer.token(**{**said, **claims})))
+            jobs = caller.get("/api/v1/queue/jobs")["items"]
+            return [bool(jobs), caller.call("GET", "/api/v1/admin/keys").status_code == 200]
+
+        guest = signed_on(api, issuer, **said)
+        assert "of-ben" in guest.page("/jobs")
+        assert "of all owners" in guest.page("/keys")
+        assert seen() == [True, True]
+        # Only the group says so, as it is spelled, and only whom it is said of.
+        for groups in (None, [], ["ml-nlp"], ["Profs"], "all", [{"id": "profs"}]):
+            assert seen(groups=groups) == [False, False]
+        assert seen(sub="dan", groups="profs") == [True, True]
+        code = bearer(guest.login_code("v" * 43))
+        login = api.http.post("/login/terminal/key", json={"verifier": "v" * 43}, headers=code)
+        command = api.caller(bearer(login.json()["token"]))
+        assert command.get("/api/v1/queue/jobs")["items"]
+        limits = Limits(rig.database, actor="user:root")
+        limits.set_team("vision", TeamChanges(join=["eva"]))
+        assert (seen(), "of-ben" in guest.page("/jobs")) == ([False, False], False)
+        assert not command.get("/api/v1/queue/jobs")["items"]
+        assert guest.http.get("/keys").status_code == 403
+        limits.set_team("vision", TeamChanges(leave=["eva"]))
+        assert (seen(), "of-ben" in guest.page("/jobs")) == ([True, True], True)
+        guest.close()
+
+
 def test_an_older_token_takes_nobody_back(grouped: Api, issuer: Issuer) -> None:
     for team in ("nlp", "vision"):
         Limits(grouped.rig.database, actor="user:root").set_team(team, TeamChanges())

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 IN, NO, ABSENT, OUT = "in", "forbidden", "absent", "to the login"
 NOBODY = ("none", "lapsed", "revoked", "bearer", "worker", "signed off")
 PEOPLE = ("viewer", "submitter", "other owner", "admin")
+OF_ALL = ("viewer of all", "signed on for all")
 # These see the jobs of others: ann's, but for the other team's viewer.
 SEEING: dict[str, tuple[str, Role, dict[str, Any]]] = {
     "team's viewer": ("eva", Role.VIEWER, {"team": "vision"}),
@@ -40,7 +41,7 @@ def each(viewer: str, submitter: str, other: str, admin: str) -> dict[str, str]:
     Who sees ann's jobs comes as far as her viewer, and changes none.
     """
     people = dict(zip(PEOPLE, (viewer, submitter, other, admin), strict=True))
-    people |= dict.fromkeys(("team's viewer", "viewer of all"), viewer)
+    people |= dict.fromkeys(("team's viewer", *OF_ALL), viewer)
     people["other team's viewer"] = NO if viewer == NO else other
     seeing = (NO if other == ABSENT else other) if viewer == NO else viewer
     people |= dict.fromkeys(("team's submitter", "team's signed on"), seeing)
@@ -53,13 +54,13 @@ SEES_OWN = each(IN, IN, ABSENT, IN)
 # A team is seen by a key that sees it, and by being in it only with single sign-on.
 SEES_TEAM = {
     **each(ABSENT, ABSENT, ABSENT, IN),
-    **dict.fromkeys(("team's viewer", "team's submitter", "viewer of all", "signed on"), IN),
+    **dict.fromkeys(("team's viewer", "team's submitter", *OF_ALL, "signed on"), IN),
     "team's signed on": IN,
 }
 SUBMITS = each(NO, IN, IN, IN)
 ACTS_ON_OWN = each(NO, IN, ABSENT, IN)
 RULES = each(NO, NO, NO, IN)
-READS_ALL = RULES | {"viewer of all": IN}
+READS_ALL = RULES | dict.fromkeys(OF_ALL, IN)
 
 
 def fixed(path: str, **form: str) -> Callable[[World], tuple[str, dict[str, str]]]:
@@ -184,7 +185,7 @@ OPEN = {
 
 
 class Visitors:
-    """One browser for each kind of visitor; two have logged in at an issuer."""
+    """One browser for each kind of visitor; four have logged in at an issuer."""
 
     def __init__(self, api: Api, issuer: Issuer) -> None:
         self.world = World(api)
@@ -193,6 +194,9 @@ class Visitors:
         self.guests["signed off"] = Guest(api).sign_on(issuer, sub="eve", forge_role="admin")
         self.guests["signed on"] = Guest(api).sign_on(issuer)
         self.guests["team's signed on"] = Guest(api).sign_on(issuer, sub="dan", groups=["vision"])
+        self.guests["signed on for all"] = Guest(api).sign_on(
+            issuer, sub="fay", forge_role="viewer", groups=["profs"]
+        )
         self.guests["other owner"] = Guest(api).login("bob", Role.SUBMITTER)
         self.guests["admin"] = Guest(api).login("root", Role.ADMIN)
         for kind, (owner, role, sees) in SEEING.items():
@@ -247,7 +251,7 @@ def visitors(shared_rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Itera
     store = tmp_path_factory.mktemp("store")
     with issuing() as issuer:
         issuer.secret = token_hex()
-        given: dict[str, Any] = {"oidc_teams": {"vision": "vision"}}
+        given: dict[str, Any] = {"oidc_teams": {"vision": "vision"}, "oidc_everyone": ["profs"]}
         given |= {"oidc_client_id": CLIENT, "oidc_client_secret": issuer.secret}
         with opened(shared_rig, store, oidc_issuer=issuer.url, **given) as api:
             made = Visitors(api, issuer)

@@ -95,16 +95,28 @@ class World:
             "oidc:dan", "dan", submitter, None, team="vision"
         )
         keys = {kind: caller.headers for kind, caller in callers.items()}
-        return {**keys, "team's signed on": self._signed_on("dan")[1]}
+        return {
+            **keys,
+            "team's signed on": self._signed_on("dan")[1],
+            "signed on for all": self._signed_on("fay", viewer, everyone=True)[1],
+        }
 
     def admin(self) -> Headers:
         """Return the headers of a new admin's key."""
         return self.api.key("root", Role.ADMIN).headers
 
-    def _signed_on(self, who: str) -> tuple[str, Headers]:
+    def _signed_on(
+        self, who: str, role: Role = Role.SUBMITTER, *, everyone: bool = False
+    ) -> tuple[str, Headers]:
         """Return the session of a `forge login` by single sign-on, and its headers."""
         begun = Sessions(self.api.rig.database).begin(
-            f"oidc:{who}", who, Role.SUBMITTER, name="login", address="127.0.0.1", lasts=HOUR
+            f"oidc:{who}",
+            who,
+            role,
+            name="login",
+            address="127.0.0.1",
+            lasts=HOUR,
+            everyone=everyone,
         )
         assert begun is not None
         token = short_token.mint(self.api.services, begun, begun["expires_at"])

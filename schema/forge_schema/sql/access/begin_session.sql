@@ -5,10 +5,10 @@ WITH ended AS (
     WHERE acts_for IS NOT NULL AND expires_at < forge_now() - interval '1 day'
 ),
 made AS (
-    INSERT INTO api_key (id, owner, role, name, hash, created_at, expires_at, acts_for)
+    INSERT INTO api_key (id, owner, role, name, hash, created_at, expires_at, acts_for, everyone)
     VALUES (
         %(id)s, %(owner)s, %(role)s, %(name)s, %(hash)s, forge_now(),
-        forge_now() + %(lasts)s::interval, %(actor)s
+        forge_now() + %(lasts)s::interval, %(actor)s, %(everyone)s
     )
     ON CONFLICT (id) DO NOTHING
     RETURNING id

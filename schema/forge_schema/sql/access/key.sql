@@ -1,10 +1,17 @@
 -- A key or a session that is neither revoked nor expired, nor is the key that the session acts for,
 -- whose hash and whose view of other owners it then has; and the current time. A person's session
--- sees the team that the person is in now.
+-- sees the team that the person is in now, and everyone only if no admin chose that team.
 SELECT
     found.id, found.owner, found.role, found.public_key, found.acts_for, found.expires_at,
     coalesce(key.hash, found.hash) AS hash, forge_now() AS now,
-    seen.team, forge_others(found.owner, seen.team, coalesce(key.everyone, found.everyone)) AS others
+    seen.team,
+    forge_others(
+        found.owner, seen.team,
+        coalesce(
+            key.everyone,
+            found.everyone AND (found.acts_for IS NULL OR NOT forge_placed(found.owner))
+        )
+    ) AS others
 FROM api_key AS found
 LEFT JOIN api_key AS key
     ON starts_with(found.acts_for, 'key:') AND key.id = substr(found.acts_for, 5)

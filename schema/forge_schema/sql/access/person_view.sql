@@ -4,6 +4,7 @@
 -- two people would take turns. A team that there is not is none; its name is `unknown` then.
 SELECT
     o.team, forge_others(who.owner, o.team, false) AS others, t.name AS said,
+    forge_placed(who.owner) AS placed,
     CASE WHEN t.name IS NULL THEN s.team END AS unknown,
     s.actor IS NOT NULL AND t.name IS DISTINCT FROM o.team AND (o.team IS NULL OR o.by_issuer)
     AND NOT EXISTS (

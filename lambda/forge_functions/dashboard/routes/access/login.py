@@ -114,9 +114,16 @@ def _begun(request: Request, shared: Services, key: Row, to: str) -> Response:
     return began(request, shared, (f"key:{key['id']}", key["owner"], Role(key["role"])), to)
 
 
-def began(request: Request, shared: Services, who: tuple[str, str, Role], to: str) -> Response:
+def began(
+    request: Request,
+    shared: Services,
+    who: tuple[str, str, Role],
+    to: str,
+    *,
+    everyone: bool = False,
+) -> Response:
     """Begin a session of an actor, an owner and a role, and lead to a page of this server."""
-    text = session.begin(shared, *who, address_of(request))
+    text = session.begin(shared, *who, address_of(request), everyone=everyone)
     if text is None:
         return login_page(request, shared, to, WRONG)
     answer = RedirectResponse(local(to), HTTPStatus.SEE_OTHER)

@@ -169,7 +169,7 @@ def come_back(request: Request, shared: Shared, state: str = "", code: str = "")
         return login_page(request, shared, begun.to, REFUSED)
     note_person(shared, person)
     who = (person.actor, person.owner, person.role)
-    answer = began(request, shared, who, begun.to)
+    answer = began(request, shared, who, begun.to, everyone=person.everyone)
     answer.delete_cookie(COOKIE, path=PATH)
     return answer
 

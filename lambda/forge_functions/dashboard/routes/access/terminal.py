@@ -107,6 +107,7 @@ def exchange(
         address=address_of(request),
         # Not longer: each login would else put off the day on which a person's role is read.
         lasts=granted["expires_at"] - granted["now"],
+        everyone=granted["others"] is None,
     )
     if not begun:
         raise unauthenticated("this code is not valid any more", "run `forge login` again")
