@@ -3,9 +3,12 @@
 `forge report` reads this, so it imports little.
 """
 
-from collections.abc import Mapping
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 TEAM, DAY, MONTH = "team", "day", "month"
 
@@ -52,6 +55,14 @@ class Report(NamedTuple):
         """Whether its rows are sums of days, of which nobody wants all of the past at once."""
         return self.time == DAY
 
+    def added_up(self, name: str, columns: Sequence[str]) -> list[str]:
+        """Return which columns may be added up, the one with the report's name first.
+
+        A share and a number of different jobs may not.
+        """
+        found = [c for c in columns if _SUM.match(self.measures.get(c, ""))]
+        return sorted(found, key=lambda column: column != name)
+
     @property
     def groups(self) -> tuple[str, ...]:
         """What rows may be grouped by: the keys, a day's month, and the team of an owner now."""
@@ -63,6 +74,29 @@ class Report(NamedTuple):
         """The columns of groups that the source lacks."""
         month = f"to_char({self.day}, 'YYYY-MM')"
         return {DAY: self.day, MONTH: month, TEAM: "forge_team(owner)"}
+
+
+def over_time(rows: Sequence[Mapping[str, Any]], column: str) -> dict[date, float]:
+    """Return the sums of a column by the days or months of rows, oldest first, 0 where none is.
+
+    They are empty if the rows have no days, or are all of one.
+    """
+    units = [unit for unit in (DAY, MONTH) if rows and unit in rows[0]]
+    if not units:
+        return {}
+    unit = units[0]
+    sums: defaultdict[date, float] = defaultdict(float)
+    for row in rows:
+        at = row[unit] if unit == DAY else date.fromisoformat(f"{row[unit]}-01")
+        sums[at] += float(row[column] or 0)
+    if len(sums) < 2:  # noqa: PLR2004 - a day alone is no curve
+        return {}
+    at, last = min(sums), max(sums)
+    days = [at]
+    while at < last:
+        at = at + timedelta(days=1) if unit == DAY else (at + timedelta(days=32)).replace(day=1)
+        days.append(at)
+    return {day: sums[day] for day in days}
 
 
 def day_of(column: str) -> str:
@@ -78,6 +112,7 @@ def sums(*columns: str) -> dict[str, str]:
     return {column: f"sum({column})" for column in columns}
 
 
+_SUM = re.compile(r"(sum\(\w+\)(::bigint)?|count\(\*\))$")
 ROWS = "count(*)"
 JOBS = {"jobs": "count(DISTINCT job_id)"}
 ATTEMPTS = "count(DISTINCT (job_id, attempt))"

@@ -187,9 +187,15 @@ def test_a_report_is_sorted_by_any_column_and_added_up(root: Guest) -> None:
         shown = root.page(path)
         queues = re.findall(r"q=queue:(few|many)", shown)
         assert queues == order
+    assert "data-chart" not in shown
     (total,) = re.findall(r"<tfoot>.*?>(\d+)</td>", shown)
     assert int(total) == rig.count("job")
     assert shown.count('class="bar"') == shown.count("<tr>") - 2
+    earlier = "submitted_at - interval '2 days'"
+    rig.rows(f"UPDATE job SET submitted_at = {earlier} WHERE id = %s", rig.submit())
+    (chart,) = re.findall(r"data-chart='(.*?)'", root.page("/reports/jobs?since=7d&by=day"))
+    (series,) = json.loads(html.unescape(chart))["series"]
+    assert (series["label"], series["values"]) == ("jobs", [1, 0, int(total)])
 
 
 def test_a_saved_report_is_read_by_programs_too(root: Guest) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.database.statements import views
-from forge_schema.read.report_definitions import REPORTS
+from forge_schema.read.report_definitions import REPORTS, over_time
 from forge_schema.read.reports import (
     ReportColumnUnknown,
     Reports,
@@ -215,3 +216,20 @@ def test_a_time_to_begin_at_is_an_age_or_a_moment(said: str, meant: datetime) ->
 def test_what_is_no_time_is_refused(said: str) -> None:
     with pytest.raises(SinceInvalid):
         moment(said, NOW)
+
+
+def test_sums_over_time_have_days_and_months_without_rows() -> None:
+    november = [date(2026, 11, day) for day in (29, 30)]
+    december = {"day": date(2026, 12, 2)}
+    rows: list[dict[str, Any]] = [{**december, "cost": None}, {**december, "cost": 2}]
+    rows.append({"day": november[0], "cost": Decimal("0.5")})
+    expected = {november[0]: 0.5, november[1]: 0, date(2026, 12, 1): 0, date(2026, 12, 2): 2}
+    assert over_time(rows, "cost") == expected
+    assert [*over_time(rows, "cost")] == [*expected]
+    months = [{"month": month, "jobs": 3} for month in ("2027-01", "2026-11")]
+    assert [*over_time(months, "jobs").items()] == [
+        (date(2026, 11, 1), 3), (date(2026, 12, 1), 0), (date(2027, 1, 1), 3),
+    ]  # fmt: skip
+    without_days = [{"owner": owner, "cost": 1} for owner in ("ann", "bob")]
+    for no_curve in ([], rows[:2], without_days):
+        assert over_time(no_curve, "cost") == {}

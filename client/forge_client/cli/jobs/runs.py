@@ -30,6 +30,7 @@ from forge_client.cli.options.session import settings_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago, brief, inline
+from forge_client.cli.show.plot import sparkline
 from forge_client.cli.show.standing import ran
 from forge_client.connection import connect, require_extra
 from forge_client.errors import OptionInvalid, as_client_error
@@ -38,7 +39,6 @@ from forge_client.errors import OptionInvalid, as_client_error
 SHOWN, METRICS, RESULTS = 25, 3, 3
 # Of files: each run has another one.
 LEFT_OUT = {"curve"}
-BARS = "▁▂▃▄▅▆▇█"
 HASH = 8
 CURVE = "CURVE"
 DROP = ("TAGS", "REVISION", "COST", "SUBMITTED", "TIME", CURVE)
@@ -242,15 +242,6 @@ def _show_groups(
 def numbered(job_id: int, task: int | None) -> str:
     """Return a job's id, and the number of one of its tasks."""
     return str(job_id) if task is None else f"{job_id}.{task}"
-
-
-def sparkline(values: list[float]) -> str:
-    """Return a curve of one line."""
-    if not values:
-        return ""
-    least, extent = min(values), max(values) - min(values)
-    places = [(value - least) / extent if extent else 0.5 for value in values]
-    return "".join(BARS[min(int(place * len(BARS)), len(BARS) - 1)] for place in places)
 
 
 def revision(run: Run) -> str:

@@ -18,10 +18,10 @@ from forge_client.cli.options.values import FormatOption, span
 from forge_client.cli.show import live, output
 from forge_client.cli.show.live import watch
 from forge_client.cli.show.output import CONTROLS, STATE_STYLES, Format
+from forge_client.cli.show.plot import sparkline
 from forge_client.cli.show.standing import heard, metrics_text
 
 W = TypeVar("W", bound=str)
-BARS = "▁▂▃▄▅▆▇█"
 RECENT_MIN = 10
 HEAD_LINES = 8
 LEAST_ROWS = 3
@@ -128,8 +128,7 @@ def _oldest(seen: Overview) -> str:
 def _throughput(seen: Overview) -> str:
     ended = [minute.jobs for minute in seen.throughput]
     recent = ended[-RECENT_MIN:]
-    most = max(ended, default=0) or 1
-    bars = "".join(BARS[round(n / most * (len(BARS) - 1))] for n in ended)
+    bars = sparkline(ended, least=0) if any(ended) else ""
     return f"{sum(recent) / (len(recent) or 1):.1f} a minute in the last {len(recent)}  {bars}"
 
 

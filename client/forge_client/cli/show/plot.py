@@ -14,6 +14,7 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 ROWS = 10
 LABEL = 10
 EIGHTHS = " ▏▎▍▌▋▊▉█"
+LEVELS = "▁▂▃▄▅▆▇█"
 LONGEST_NAME = 40
 
 
@@ -50,6 +51,16 @@ def bars(values: Sequence[tuple[str, float]], columns: int) -> list[str]:
         f"{name}{' ' * (label - width(name))} {_bar(abs(value) / most, room)} {_number(value)}"
         for name, (_, value) in zip(names, values, strict=True)
     ]
+
+
+def sparkline(values: Sequence[float], least: float | None = None) -> str:
+    """Return a curve of one line, from the `least` to the largest value."""
+    if not values:
+        return ""
+    low = min(values) if least is None else least
+    extent = max(values) - low
+    places = [(value - low) / extent if extent else 0.5 for value in values]
+    return "".join(LEVELS[min(int(place * len(LEVELS)), len(LEVELS) - 1)] for place in places)
 
 
 def _line(

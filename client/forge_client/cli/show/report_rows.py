@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from forge_schema.model.quantities import counted, names_text
 from forge_schema.model.reading import REPORT_SINCE
-from forge_schema.read.report_definitions import REPORTS
+from forge_schema.read.report_definitions import REPORTS, Report, over_time
 
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, brief, inline, plain
+from forge_client.cli.show.plot import sparkline
 
 if TYPE_CHECKING:
     from forge_client.backend import Backend
 
 Row = Mapping[str, Any]
-MOST, ON_SCREEN = 1000, 25
+MOST, ON_SCREEN, WIDEST = 1000, 25, 60
 ALL, COST = "all", "cost"
 # Columns that are always shown, names of hidden ones to list, and digits of a digest.
 FIRST, SHOWN, DIGITS = 3, 6, 12
@@ -58,19 +59,48 @@ def show_report(backend: "Backend", name: str, part: ReportPart, form: ReportFor
     most = part.most or (ON_SCREEN if on_screen else MOST)
     bound = _bound(name, part)
     columns = _columns(part.by)
-    rows = backend.report(name, since=bound, until=part.until, by=columns, count=most)
-    _show(rows, form)
+    report = REPORTS.get(name)
+    # What sums up has few rows, of which the others count too.
+    read = max(most, MOST) if report and on_screen and (report.summed or columns) else most
+    rows = backend.report(name, since=bound, until=part.until, by=columns, count=read)
+    _show(rows[:most], form)
     all_of_it = "; --since all shows the whole history" if bound and part.since is None else ""
     if not rows:
         ends = f" until {part.until}" if part.until else ""
         narration.say("no rows" + (f" since {bound}" if bound else "") + ends + all_of_it)
         return
-    if len(rows) == most:
+    if read > most and most < len(rows) < read:
+        narration.say(f"{most} of {counted(len(rows), 'row')}; --count shows more")
+    elif len(rows) >= most:
         narration.say(f"there may be more than {counted(most, 'row')}; --count shows more")
+    if report and form is ReportFormat.TABLE and 1 < len(rows) < max(read, most + 1):
+        _sum_up(report, name, rows)
     if all_of_it:
         narration.say(f"since {bound}{all_of_it}")
     if name == COST and form is ReportFormat.TABLE and not any(row[COST] for row in rows):
         narration.say("none of these workers has a price: start them with --price-per-hour")
+
+
+def _sum_up(report: Report, name: str, rows: Sequence[Row]) -> None:
+    """Tell the totals, and draw the first of them over time."""
+    added = report.added_up(name, list(rows[0]))
+    totals = {column: sum(float(row[column] or 0) for row in rows) for column in added}
+    totals = {column: total for column, total in totals.items() if total}
+    if not totals:
+        return
+    drawn = next(iter(totals))
+    if over := over_time(rows, drawn):
+        first, *_, last = over
+        curve = sparkline(_narrowed([*over.values()], WIDEST), least=0)
+        narration.say(f"{drawn} from {first} to {last}: {curve}")
+    told = [f"{column} {total:,.4g}" for column, total in totals.items()]
+    narration.say(f"in all: {names_text(told, SHOWN)}")
+
+
+def _narrowed(values: Sequence[float], most: int) -> list[float]:
+    """Return the sums of as many neighbours as it takes for at most so many of them."""
+    each = -(-len(values) // most)
+    return [sum(values[at : at + each]) for at in range(0, len(values), each)]
 
 
 def _bound(name: str, part: ReportPart) -> str | None:

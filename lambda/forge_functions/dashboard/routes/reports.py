@@ -1,9 +1,8 @@
 """Reports: the reporting views as tables, and as CSV."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import cached_property
 from io import StringIO
@@ -13,7 +12,7 @@ from fastapi import Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Text, Word
 from forge_schema.model.reading import REPORT_SINCE
-from forge_schema.read.report_definitions import REPORTS, Report, ReportGroup
+from forge_schema.read.report_definitions import REPORTS, Report, ReportGroup, over_time
 from forge_schema.read.reports import report as known
 from forge_schema.tables import names_of, write_csv
 from pydantic import Field
@@ -33,8 +32,6 @@ LINKS = {
     "worker_id": "/workers/",
     **{key: f"/jobs?q={key}:" for key in ("owner", "queue", "team", "sweep", "experiment")},
 }
-# A group's measure that may be added up, unlike a share or a number of different jobs.
-SUM = re.compile(r"(sum\(\w+\)(::bigint)?|count\(\*\))$")
 Since = Annotated[Text | None, Field(max_length=40), Query()]
 By = Annotated[list[Word] | None, Query(max_length=12)]
 Sort = Annotated[Word | None, Query()]
@@ -44,6 +41,7 @@ Sort = Annotated[Word | None, Query()]
 class Sheet:
     """A report's rows, all of them if it is `whole`; in the order of a column if one is named."""
 
+    name: str
     report: Report
     found: Sequence[Row]
     whole: bool
@@ -85,17 +83,26 @@ class Sheet:
         """The sums of all rows, of the columns that can be added up; none unless all are here."""
         if not self.whole:
             return {}
-        sums = [name for name, how in self.report.measures.items() if SUM.match(how)]
         return {
             name: sum(row[name] for row in self.found if row[name] is not None)
-            for name in self.columns
-            if name in sums and name in self.numeric
+            for name in self.report.added_up(self.name, self.columns)
+            if name in self.numeric
         }
 
     @cached_property
     def drawn(self) -> str | None:
         """The column that has bars: the one they are sorted by, or the first that has a total."""
         return self.sort if self.sort in self.total else next(iter(self.total), None)
+
+    @cached_property
+    def over_time(self) -> dict[str, Any] | None:
+        """The same column by days or months, as a chart has it; None if it is of one."""
+        over = over_time(self.found, self.drawn) if self.drawn in self.total else {}
+        if not over:
+            return None
+        at = [datetime.combine(day, time(), UTC).timestamp() for day in over]
+        values = [round(value, 3) for value in over.values()]
+        return {"x": at, "series": [{"label": self.drawn, "values": values, "tone": "--chart-1"}]}
 
     @cached_property
     def _longest(self) -> float:
@@ -174,7 +181,7 @@ def report(
         about=known(name),
         since=_bound(known(name), since) or "",
         by=by or [],
-        sheet=Sheet(known(name), rows, len(rows) < most, sort, down),
+        sheet=Sheet(name, known(name), rows, len(rows) < most, sort, down),
         links=LINKS,
         csv=f"/reports/{name}.csv?{request.url.query}",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -97,3 +98,10 @@ def test_reports_that_sum_up_go_back_a_week_and_say_so(rig: Rig, tmp_path: Path)
     assert rows("cost") == rows("attempt_history", "--by", "owner") == bounded
     for shown in (["cost", "--since", "all"], ["cost", "--since", "40d"], ["attempt_history"]):
         assert rows(*shown) == (1, "")
+    for _ in range(2):
+        rig.submit()
+        rig.finish(rig.worker().claim_one())
+    table = forge("report", "show", "gpu_hours", "--since", "all", "-o", "table").stderr
+    assert "in all: attempts 3" in table
+    curve = "▅" + "▁" * 29 + "█"
+    assert re.search(rf"attempts from 20\d\d-\d\d-\d\d to 20\d\d-\d\d-\d\d: {curve}\n", table)
