@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from forge_schema.model import quantities
+from forge_schema.model.errors import nearest
 from forge_schema.model.quantities import counted, names_text
 
 from forge_client.errors import ClientError, OptionInvalid
@@ -28,13 +29,21 @@ def whole_name(backend: Backend, name: str, owner: str | None) -> str:
     """Return the name of the sweep that a name, or the start of one, means.
 
     Raises:
-        ClientError: it could mean several sweeps.
+        ClientError: it could mean several sweeps, or means none.
     """
     if "*" in name or ":" in name or " " in name:
         return name
     whose = owner or backend.me().owner
-    groups = backend.findings.run_groups(f"sweep:{name}*", by="sweep", owner=whose)
-    return the_one(name, (item.name for item in groups.items), "forge sweep list")
+    found = backend.findings.run_groups(f"sweep:{name}*", by="sweep", owner=whose).items
+    if not found:
+        every = backend.findings.run_groups("", by="sweep", owner=whose).items
+        near = nearest(name, (item.name for item in every if item.name))
+        raise ClientError(
+            f"{whose} has no sweep {name!r}",
+            hint=f"{near}`forge sweep list` lists the sweeps",
+            code="sweep_unknown",
+        )
+    return the_one(name, (item.name for item in found), "forge sweep list")
 
 
 def unused(name: str, known: Collection[str]) -> str:
@@ -50,6 +59,12 @@ def newcomer(owner: str, known: Collection[str]) -> str:
 def _meant(name: str, known: Collection[str]) -> str:
     near = get_close_matches(name, known, n=1)
     return f": did you mean {near[0]}?" if near else ""
+
+
+def new_team(name: str, known: Collection[str]) -> str:
+    """Return a remark on a team that is made only now if one is like it, else ""."""
+    near = "" if name in known else _meant(name, known)
+    return f"the team {name} is new{near}" if near else ""
 
 
 def require_queue(name: str, known: Sequence[str]) -> None:
@@ -107,7 +122,7 @@ def find_worker(backend: Backend, worker: str) -> WorkerInfo:
             return known[worker]
     raise ClientError(
         f"there is no worker {worker!r}",
-        hint="`forge worker list` lists them",
+        hint=f"{nearest(worker, (row.name for row in rows))}`forge worker list` lists them",
         code="worker_not_found",
     )
 

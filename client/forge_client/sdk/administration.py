@@ -31,6 +31,7 @@ from forge_client.project.request import invalid, several
 from forge_client.results.names import (
     age,
     find_worker,
+    new_team,
     newcomer,
     require_present,
     require_queue,
@@ -286,6 +287,8 @@ class Administration:
         Limits left out stay; None removes one.
         """
         changes = _made(TeamChanges, {"join": several(join), "leave": several(leave), **limits})
+        if join and (remark := new_team(name, [team.name for team in self.backend.teams()])):
+            warn(remark)
         return self.backend.admin.change_team(name, changes)
 
     def remove_team(self, name: str) -> None:
@@ -367,7 +370,7 @@ class Administration:
             warn(remark)
 
     def _worker(self, worker: str | int) -> int:
-        return find_worker(self.backend, str(worker)).id
+        return worker if isinstance(worker, int) else find_worker(self.backend, worker).id
 
 
 def _made(kind: type[M], fields: Mapping[str, Any]) -> M:

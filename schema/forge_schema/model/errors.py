@@ -1,7 +1,8 @@
 """Errors for people: a stable code, what happened, and what to do."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
 
@@ -81,6 +82,12 @@ class ForgeError(Exception):
     def hint(self, hint: str) -> None:
         self._hint = hint
         self.__notes__ = [f"hint: {hint}"] if hint else []
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return how the hint about an unknown name begins: with a known one that is like it."""
+    close = get_close_matches(name, [*known], n=1)
+    return f"did you mean {close[0]!r}? " if close else ""
 
 
 class JobInvalid(ForgeError):

@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 from forge_schema.database.pool import Database, Row
 from forge_schema.http_client import is_http
 from forge_schema.job_filter import parse
-from forge_schema.model.errors import ForgeError
+from forge_schema.model.errors import ForgeError, nearest
 from forge_schema.model.notifications import (
     TROUBLE,
     Delivery,
@@ -225,7 +225,8 @@ class Notifications:
         return self._database.rows("notifications", again=True, scope=self._scope, name=name)
 
     def _unknown(self, name: str, *, hint: str = LISTED) -> NotificationUnknown:
-        return NotificationUnknown(f"{self._owner} has no notification {name!r}", hint=hint)
+        near = "" if hint == TARGETS else nearest(name, (row["name"] for row in self._rows(None)))
+        return NotificationUnknown(f"{self._owner} has no notification {name!r}", hint=near + hint)
 
 
 def notifier(database: Database) -> Notifier:

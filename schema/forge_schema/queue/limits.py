@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Connection, DatabaseActor, Row, run
-from forge_schema.model.errors import ForgeError
+from forge_schema.model.errors import ForgeError, nearest
 
 if TYPE_CHECKING:
     from forge_schema.model.admin import OwnerSettings, TeamChanges
@@ -26,12 +26,13 @@ def unset() -> dict[str, object]:
 
 
 class NoSuchTeam(ForgeError):
-    """There is no team of this name."""
+    """There is no team of this name, or none of the `known` that the caller sees."""
 
     code = "team_not_found"
 
-    def __init__(self, name: str) -> None:
-        hint = f"`forge team list` lists them; `forge team join {quote(name)} OWNER…` makes one"
+    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+        makes = f"`forge team join {quote(name)} OWNER…` makes one"
+        hint = f"{nearest(name, known)}`forge team list` lists them; {makes}"
         super().__init__(f"there is no team {name!r}", hint=hint)
 
 
@@ -77,7 +78,7 @@ class Limits(DatabaseActor):
             NoSuchTeam: there is none of this name.
         """
         if not (found := self.teams(name)):
-            raise NoSuchTeam(name)
+            raise NoSuchTeam(name, (row["name"] for row in self.teams()))
         return {**found[0], "members": self._database.rows("team_members", again=True, name=name)}
 
     def set_team(self, name: str, changes: TeamChanges) -> Row:
@@ -120,7 +121,7 @@ class Limits(DatabaseActor):
             run(connection, "lock_owners", {})
             its = run(connection, "delete_team", {"name": name, "actor": self._actor})
             if not its:
-                raise NoSuchTeam(name)
+                raise NoSuchTeam(name, (row["name"] for row in self.teams()))
             self._follow_owners(connection, its[0]["owners"])
 
     def _follow_owners(self, connection: Connection, owners: list[str]) -> None:

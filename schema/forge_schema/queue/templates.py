@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Database, Row
-from forge_schema.model.errors import ForgeError
+from forge_schema.model.errors import ForgeError, nearest
 from forge_schema.model.spec.inputs import is_name
 from forge_schema.queue.inputs import InputUnknown
 
@@ -47,9 +47,10 @@ class Named:
         self._database.row(f"put_{self.kind}", again=True, **params, **content)
 
     def _unknown(self, name: str) -> ForgeError:
+        near = nearest(name, (row["name"] for row in self.listed()))
         return self.missing(
             f"{self._owner} has no {self.called} {name!r}",
-            hint=f"`forge {self.kind} list` lists them",
+            hint=f"{near}`forge {self.kind} list` lists them",
         )
 
 

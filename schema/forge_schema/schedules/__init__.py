@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from forge_schema.database.pool import Database, DatabaseUnreachable, Row
 from forge_schema.ending import storable
-from forge_schema.model.errors import ForgeError, JobInvalid
+from forge_schema.model.errors import ForgeError, JobInvalid, nearest
 from forge_schema.model.job import Firing, IdempotencyConflict, Schedule
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import TERMINAL_STATES
@@ -147,9 +147,10 @@ class Schedules:
         return row
 
     def _unknown(self, name: str) -> NoSuchSchedule:
-        return NoSuchSchedule(
-            f"{self._owner} has no schedule {name!r}", hint="`forge schedule list` lists them"
-        )
+        rows = self._database.rows("schedules", again=True, scope=[self._owner], name=None)
+        near = nearest(name, (row["name"] for row in rows))
+        hint = f"{near}`forge schedule list` lists them"
+        return NoSuchSchedule(f"{self._owner} has no schedule {name!r}", hint=hint)
 
 
 def first_time(database: Database, cron: str, timezone: str) -> datetime:

@@ -403,7 +403,7 @@ class Service(LogPlaces, ActsOnJobs, Scheduling):
         from forge_schema.queue.limits import Limits, NoSuchTeam
 
         if not self.caller.sees_team(name):
-            raise NoSuchTeam(name)
+            raise NoSuchTeam(name, filter(None, [self.caller.team]))
         limits = Limits(self._database, actor=self.caller.actor)
         return TeamStatus.model_validate(limits.team(name))
 

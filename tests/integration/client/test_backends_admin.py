@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_client import Client, ClientError
+from forge_client import Client, ClientError, NotFound
 from forge_schema.access import tokens
 from forge_schema.access.api_keys import Keys
 from forge_schema.access.tokens import TokenKind
@@ -64,6 +64,31 @@ def valid_key(rig: Rig, text: str) -> bool:
 def valid_token(rig: Rig, text: str) -> bool:
     said = tokens.parse(text, TokenKind.WORKER)
     return WorkerTokens(rig.database, actor="user:root").check(said) is not None
+
+
+def test_an_unknown_name_is_compared_with_those_that_are_there(
+    client: Client, backend: Backend
+) -> None:
+    backend.keep_schedule("nightly", "0 3 * * *", {"name": "x", "command": ["ls"]})
+    backend.keep_template("base", {"command": ["ls"]})
+    backend.keep_input("imagenet", "s3://sets/imagenet")
+    client.add_notification("mail", email="ann@lab.example")
+    client.change_team("vision", join=["ann"])
+    client.create_worker("gpu-1")
+    for call, near in (
+        (lambda: client.run_schedule("nightl"), "nightly"),
+        (lambda: backend.template("bse"), "base"),
+        (lambda: client.remove_input("imagnet"), "imagenet"),
+        (lambda: client.test_notification("mial"), "mail"),
+        (lambda: client.team("visoin"), "vision"),
+        (lambda: client.remove_team("visoin"), "vision"),
+        (lambda: client.drain("gpu1"), "gpu-1"),
+    ):
+        with pytest.raises(NotFound) as refused:
+            call()
+        assert refused.value.hint.startswith(f"did you mean {near!r}? ")
+    with pytest.warns(UserWarning, match="the team visio is new: did you mean vision?"):
+        client.change_team("visio", join=["bob"])
 
 
 def test_callers_learn_who_they_are(backend: Backend) -> None:

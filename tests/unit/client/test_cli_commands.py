@@ -129,6 +129,7 @@ def test_a_word_of_another_tool_gets_the_command_that_does_it(word: str, meant: 
     [
         ("template delete x", "has no command 'delete'; did you mean 'remove'?"),
         ("key rm x", "has no command 'rm'; did you mean 'revoke'?"),
+        ("tag paper 7", "has no command 'paper': did you mean `forge tag add paper 7`?"),
         ("worker lst", "has no command 'lst'; did you mean 'list'?"),
         ("sweep ls", "has no command 'ls'; did you mean 'list'?"),
         ("sweep my-sweep", "write run, resume, list, show or compare"),

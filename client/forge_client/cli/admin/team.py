@@ -15,6 +15,7 @@ from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format
 from forge_client.errors import ClientError
+from forge_client.results.names import new_team
 
 app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Teams of owners: join, leave, list.")
 COLUMNS: list[Column] = [
@@ -64,7 +65,11 @@ def show(context: typer.Context, team: TeamName, form: FormatOption = Format.TAB
 @app.command()
 def join(context: typer.Context, team: TeamName, owners: Owners) -> None:
     """Put owners into a team, which is made if it is new; they leave the team before."""
+    with backend_of(context) as backend:
+        near = new_team(team, [row.name for row in backend.teams()])
     _change(context, team, TeamChanges(join=owners))
+    if near:
+        narration.say(near, "yellow")
 
 
 @app.command()

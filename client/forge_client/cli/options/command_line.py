@@ -1,5 +1,6 @@
 """Command lines of ours: the words after `--`, groups of verbs, and the words of other tools."""
 
+import shlex
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -104,15 +105,21 @@ class VerbNames(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer hides which click it is
         """Return the command of a verb."""
         if args and args[0] not in self.commands:
-            self._refuse(ctx, args[0])
+            self._refuse(ctx, args)
         return super().resolve_command(ctx, args)
 
-    def _refuse(self, ctx: Any, word: str) -> None:  # noqa: ANN401 - as above
+    def _refuse(self, ctx: Any, args: list[str]) -> None:  # noqa: ANN401 - as above
+        word = args[0]
         others = (verb for verb in VERBS.get(word, ()) if verb in self.commands)
         if meant := next(others, None) or next(
             iter(get_close_matches(word, self.commands, 1, CLOSE)), ""
         ):
             ctx.fail(f"`forge {self.name}` has no command {word!r}; did you mean {meant!r}?")
+        if "add" in self.commands and len(args) > 1:
+            ctx.fail(
+                f"`forge {self.name}` has no command {word!r}: did you mean"
+                f" `forge {self.name} add {shlex.join(args)}`?"
+            )
         verbs = names_text(list(self.commands), len(self.commands), last="or")
         ctx.fail(f"`forge {self.name}` has no command {word!r}: write {verbs}")
 

@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from forge_schema.model.quantities import size
-from forge_schema.model.spec import CODE, KEYS, PANELS, NeedsShell, Option, option_of, without_signs
+from forge_schema.model.spec import (
+    CODE,
+    KEYS,
+    PANELS,
+    NeedsShell,
+    Option,
+    option_of,
+    without_signs,
+    words_of,
+)
 
 from forge_client.errors import OptionInvalid
 from forge_client.project.forge_toml import Project
@@ -51,15 +60,23 @@ def command_line(words: Sequence[str] | None, folder: Path | None) -> Sequence[s
     """Return the command after `--`; a line in quotes, which names no file, as one text.
 
     Raises:
-        ClientError: one of several words is a sign that somebody meant for a shell.
+        ClientError: it is written for a shell, or its quotation marks do not match.
     """
-    if words is None or len(words) > 1 or len(words[0].split()) < 2:  # noqa: PLR2004 - two words
-        try:
-            return words and without_signs(words)
-        except NeedsShell as error:
-            fault = f"command: {error.fault}"
-            raise OptionInvalid(fault, hint=error.instead) from error
-    return words if ((folder or Path()) / words[0]).is_file() else words[0]
+    if words is None:
+        return None
+    try:
+        if len(words) > 1 or len(words[0].split()) < 2:  # noqa: PLR2004 - two words
+            return without_signs(words)
+        if ((folder or Path()) / words[0]).is_file():
+            return words
+        words_of(words[0])
+    except NeedsShell as error:
+        fault, instead = error.fault, error.instead
+    except ValueError as error:
+        fault, instead = f"{words[0]!r}: {str(error).lower()}", "close the quotation marks"
+    else:
+        return words[0]
+    raise OptionInvalid(f"command: {fault}", hint=instead)
 
 
 def secret_names(texts: list[str] | None) -> list[str] | None:

@@ -28,6 +28,7 @@ BATCH, MOST = 1_000, 10_000
 SHOWN = 5
 # Terms of names that people shorten, and how many jobs are counted that the start of one matches.
 NAMED, COUNTED = ("name", "sweep", "experiment"), 1_000
+NEAR = ("owner", "team", "queue", "worker", "sweep", "experiment")
 # An id, or one of the newest; anything else is a name or the start of one.
 EXACT = re.compile(r"\s*(\d+|@\w+)\s*", re.ASCII)
 
@@ -115,15 +116,17 @@ def wider(
 
 def _near(backend: Backend, query: Filter) -> str:
     """Return what is there and like a name of the query, of the newest jobs."""
-    named = [(key, query.values(key)) for key in ("owner", "queue")]
+    named = [(key, query.values(key)) for key in NEAR]
     named += [("tag", values) for values in query.tags]
     asked = [(key, name) for key, names in named for name in names if "*" not in name]
     jobs = backend.jobs(count=COUNTED) if asked else []
-    there = {"owner": {job.owner for job in jobs}, "queue": {job.queue for job in jobs}}
+    there = {key: {getattr(job, key) or "" for job in jobs} for key in NEAR if key != "team"}
     there["tag"] = {tag for job in jobs for tag in job.tags}
+    there["team"] = {team.name for team in backend.teams()} if query.values("team") else set()
     for key, name in asked:
         close = get_close_matches(name, there[key], n=1)
-        if close and close[0] != name and name != ME:
+        begins = key in NAMED and close and close[0].startswith(name)
+        if close and not begins and close[0] != name and name != ME:
             return f"; did you mean {key}:{close[0]}?"
     return ""
 

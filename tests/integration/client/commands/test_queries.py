@@ -178,6 +178,8 @@ def test_sweeps_are_listed_and_named_by_their_start(forge: Command, rig: Rig) ->
     assert shown["sweep"] == "depth-5e6f"
     told(forge("sweep", "show", "rates"), 2, "rates-3c4d or rates-1a2b", "forge sweep list")
     told(forge("sweep", "show", "none"), 3, "no sweep 'none'", "forge sweep list")
+    told(forge("sweep", "show", "rtaes-1a2b"), 3, "no sweep", "did you mean 'rates-1a2b'? `forge")
+    assert "did you mean sweep:rates-1a2b?" in forge("ps", "sweep:rtaes-1a2b").stderr
 
 
 def test_what_cannot_be_meant_is_refused(forge: Command) -> None:
