@@ -47,7 +47,7 @@ Team = Annotated[str, AfterValidator(_team)]
 class ServerSettings(BaseSettings):
     """The settings of the HTTP functions."""
 
-    model_config = SettingsConfigDict(env_prefix="FORGE_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="FORGE_", extra="ignore", defer_build=True)
 
     database_url: str = Field(
         min_length=1,

@@ -5,9 +5,11 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from forge_schema.classes import dataclass
 
 from forge_functions.init.authority import CHAIN, named
 

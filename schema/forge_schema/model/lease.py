@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isnan
 from typing import Any
 from uuid import UUID
 
 from pydantic import JsonValue
 
+from forge_schema.classes import dataclass
 from forge_schema.model.fields import Amount, Count, Id, MessagePart
 from forge_schema.model.states import Phase, Reason, Standing, State
 

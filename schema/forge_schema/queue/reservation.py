@@ -12,10 +12,11 @@ room for a job with guaranteed GPUs while others leave it (`forge_displace`).
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 
+from forge_schema.classes import dataclass
 from forge_schema.database.pool import Database
 from forge_schema.model.lease import array
 from forge_schema.model.worker import Capacity

@@ -1,8 +1,8 @@
 """What a probe of a store finds about each of its capabilities."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from forge_schema.classes import dataclass
 from forge_schema.storage.store import ObjectMissing, StoreError, StoreUnfit
 
 CONTENT = b"forge tries this store; it may be deleted"

@@ -21,7 +21,7 @@ from forge_schema.sweeper.tick import BRAKE, Tick, Windows
 class SweeperSettings(BaseSettings):
     """The queue's database, and the times after which the sweeper acts."""
 
-    model_config = SettingsConfigDict(env_prefix="FORGE_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="FORGE_", extra="ignore", defer_build=True)
 
     database_url: str = Field(
         min_length=1,

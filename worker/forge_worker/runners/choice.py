@@ -1,11 +1,12 @@
 """Which runner a job gets: the operator's settings decide, not the job."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from dataclasses import field
+from importlib.metadata import distributions
 from typing import Any
 
 import structlog
+from forge_schema.classes import dataclass
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.spec import (
     HANDLER,
@@ -32,10 +33,17 @@ log = structlog.get_logger(__name__)
 
 def installed_handlers() -> list[str]:
     """Return the names of the handlers that are installed here, in order."""
-    named = {point.name for point in entry_points(group=GROUP)}
+    named = {*_named()}
     if odd := sorted(name for name in named if not HANDLER.fullmatch(name)):
         log.warning("handler_names_invalid", names=odd)
     return sorted(name for name in named if HANDLER.fullmatch(name))
+
+
+def _named() -> Iterator[str]:
+    """Yield what packages name; of all that are installed, few have entry points of this group."""
+    for package in distributions():
+        if GROUP in (package.read_text("entry_points.txt") or ""):
+            yield from (point.name for point in package.entry_points if point.group == GROUP)
 
 
 def handlers_label(installed: Sequence[str]) -> dict[str, str]:

@@ -58,7 +58,8 @@ Percent = Annotated[float, Field(gt=0, le=100)]
 Duration = Annotated[PositiveFloat, BeforeValidator(seconds)]
 
 
-class MachineSettings(BaseSettings):
+# Deferred: only the whole is read, and what pydantic makes of each part is not used.
+class MachineSettings(BaseSettings, defer_build=True):
     """Resources that jobs may use, and limits of the machine; sizes in MiB, times in seconds."""
 
     profile: Literal["", "benchmark", "test", "light"] = Field(
@@ -125,7 +126,7 @@ class MachineSettings(BaseSettings):
     sample_s: PositiveFloat = Field(10.0, description="seconds between measurements of usage")
 
 
-class PolicySettings(BaseSettings):
+class PolicySettings(BaseSettings, defer_build=True):
     """What the operator allows; sizes in MiB, times in seconds."""
 
     runner: Literal["auto", "docker", "process"] = Field("auto", description="how to run jobs")
@@ -240,7 +241,7 @@ class PolicySettings(BaseSettings):
         return self
 
 
-class PaceSettings(BaseSettings):
+class PaceSettings(BaseSettings, defer_build=True):
     """Periods and time limits, in seconds."""
 
     heartbeat_s: PositiveFloat = Field(30.0, description="seconds between lease renewals")
@@ -306,7 +307,7 @@ class PaceSettings(BaseSettings):
         return timedelta(seconds=self.lease_ttl_s)
 
 
-class SpotSettings(BaseSettings):
+class SpotSettings(BaseSettings, defer_build=True):
     """Notices of preemption, and how the time until it is used; times in seconds."""
 
     spot: Literal["auto", "aws", "gcp", "azure", "none"] = Field(

@@ -45,7 +45,7 @@ def _worker_name(name: str) -> str:
     return name
 
 
-class ActSettings(BaseSettings):
+class ActSettings(BaseSettings, defer_build=True):
     """Commands that run once instead of the worker."""
 
     status: bool = Field(

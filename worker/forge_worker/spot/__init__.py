@@ -1,13 +1,13 @@
 """Preemption notices: their source, how many seconds are left, and the servers that give them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from functools import cached_property
 
 import httpx
+from forge_schema.classes import dataclass
 from forge_schema.model.errors import ForgeError
 
 # The share of the notice period assumed to be left if the notice's age is unknown.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ import psutil
 import requests
 import urllib3
 from docker.errors import APIError, DockerException, NotFound
+from forge_schema.classes import dataclass
 
 from forge_worker.runners.engines import EngineKind, address, connected, kind_of, knock, listener
 from forge_worker.runners.runner import EngineUnreachable
