@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 from forge_schema.classes import dataclass
 from forge_schema.database.connections import KEEPALIVE, owns_sessions
-from forge_schema.database.current import HEAD, refuse_old
+from forge_schema.database.current import HEAD, refuse_unfit
 from forge_schema.database.pool import Database
 from forge_schema.model.quantities import counted, size_text
 from forge_schema.model.worker import WorkerInfo
@@ -82,7 +82,7 @@ def _server(url: str) -> Check:
         with psycopg.connect(checked_url(url), **KEEPALIVE) as session:
             version = session.info.parameter_status("server_version")
             place = f"{session.info.host}/{session.info.dbname}"
-            refuse_old(session.info.server_version)
+            refuse_unfit(session)
             refuses = session.execute(TAKES_NO_WRITES).fetchone()
     except psycopg.OperationalError as error:
         raise ClientError(

@@ -32,7 +32,8 @@ LOOK_S = 1.0
 # A partitioned table's rows are those of its partitions; which there are depends on the month.
 TABLES = """
     SELECT relname FROM pg_class
-    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+    WHERE relkind IN ('r', 'p') AND NOT relispartition
+        AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('job'))
     ORDER BY relname
 """
 

@@ -3,9 +3,11 @@
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self
 
 import optuna
+import psycopg
 from forge_schema.model.quantities import names_text
 from optuna.distributions import (
     BaseDistribution,
@@ -203,13 +205,17 @@ def beside_the_queue(database_url: str) -> RDBStorage:
     Raises:
         ClientError: the database does not answer, or allows no schema.
     """
-    url = f"postgresql+psycopg://{database_url.partition('://')[2]}"
+    # libpq takes URLs that SQLAlchemy does not.
+    url = "postgresql+psycopg://"
+    connect = partial(
+        psycopg.connect, database_url, options=f"-csearch_path={SCHEMA}", connect_timeout=10
+    )
     # One process uses it, and one at a time.
     settings: dict[str, Any] = {
         "pool_size": 1,
         "max_overflow": 1,
         "pool_pre_ping": True,
-        "connect_args": {"options": f"-csearch_path={SCHEMA}", "connect_timeout": 10},
+        "creator": connect,
     }
     with reached(FIRST):
         engine = create_engine(url, **settings)

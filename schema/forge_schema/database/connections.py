@@ -25,12 +25,21 @@ SETTINGS = {
     "statement_timeout": f"{STATEMENT_S:.0f}s",
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "5s",
+    "default_transaction_isolation": "read committed",
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+}
+# Formats that our statements and the driver read. A server, a database or a role may have others,
+# which each connection is told as it starts.
+FORMATS = {
+    "client_encoding": "UTF8",
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
+    "standard_conforming_strings": "on",
 }
 # A report reads large parts of tables, so the planner may use every method.
 REPORT = """
@@ -43,6 +52,8 @@ REPORT = """
 # Every method, and no limit: an upgrade may read whole tables for minutes. Compiling statements,
 # each of which runs once, was four fifths of its work.
 UPGRADE = f"""
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {"".join(f"SET LOCAL {name} = {value};" for name, value in FORMATS.items())}
     {REPORT}
     SET LOCAL jit = off;
     SET LOCAL statement_timeout = 0;
@@ -84,7 +95,16 @@ def options_of(url: str, statement_s: float) -> str:
     given = psycopg.conninfo.conninfo_to_dict(url).get("options")
     before = os.environ.get("PGOPTIONS", "") if given is None else str(given)
     wanted = SETTINGS | {"statement_timeout": str(_milliseconds(statement_s))}
-    return " ".join([before, *(f"-c {name}={value}" for name, value in wanted.items())])
+    escaped = {name: value.replace(" ", r"\ ") for name, value in wanted.items()}
+    return " ".join([before, *(f"-c {name}={value}" for name, value in escaped.items())])
+
+
+def read_as_usual(connection: psycopg.Connection[Any]) -> None:
+    """Set the formats that the server has otherwise; most have none."""
+    for name, value in FORMATS.items():
+        told = connection.info.parameter_status(name)
+        if told and told.partition(",")[0] != value:
+            connection.execute(f"SET {name} = {value}", prepare=False)
 
 
 def limit(statement_s: float) -> str:
@@ -124,6 +144,7 @@ def connected(url: str, *, options: str | None = None) -> psycopg.Connection[Any
         url, autocommit=True, prepare_threshold=None, **KEEPALIVE, options=options
     )
     try:
+        read_as_usual(connection)
         connection.execute(statement("health"))
     except BaseException:
         connection.close()

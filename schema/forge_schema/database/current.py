@@ -23,20 +23,25 @@ MONTHS = """
 """
 
 
-class OldPostgres(ForgeError):
-    """The server is of a version that lacks what statements need."""
+class UnfitPostgres(ForgeError):
+    """The server is of a version that lacks what statements need, or stores other texts."""
 
 
-def refuse_old(server_version: int) -> None:
-    """Refuse a server of an older version, written as libpq does: 140023 for 14.23.
+def refuse_unfit(connection: psycopg.Connection[Any]) -> None:
+    """Refuse a server of an older version, and a database that is not in UTF-8.
 
     Raises:
-        OldPostgres: it is one.
+        UnfitPostgres: it is one.
     """
-    if (major := server_version // 10_000) < OLDEST_POSTGRES:
-        raise OldPostgres(
+    if (major := connection.info.server_version // 10_000) < OLDEST_POSTGRES:
+        raise UnfitPostgres(
             f"the server is Postgres {major}, and Forge needs {OLDEST_POSTGRES} or later",
             hint="upgrade the server, or name another one",
+        )
+    if (encoding := connection.info.parameter_status("server_encoding")) != "UTF8":
+        raise UnfitPostgres(
+            f"the database's encoding is {encoding}, and Forge needs UTF8",
+            hint="create one with `createdb --encoding=UTF8 --template=template0 NAME`",
         )
 
 

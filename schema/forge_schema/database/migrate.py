@@ -7,7 +7,9 @@ at once, gives up after a fraction of that, and leaves the tables to the request
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from threading import Lock
@@ -15,11 +17,13 @@ from threading import Lock
 import psycopg
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, MetaData, text
+from sqlalchemy import Connection, Engine, MetaData, create_engine, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
 
 from forge_schema.database import report_role
-from forge_schema.database.current import HEAD, refuse_old, revision_of
+from forge_schema.database.connections import url_fault
+from forge_schema.database.current import HEAD, refuse_unfit, revision_of
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import duration_text
 
@@ -32,7 +36,7 @@ GAVE_WAY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 TABLES = """
     SELECT quote_ident(relname) FROM pg_class
     WHERE relkind IN ('r', 'p') AND NOT relispartition
-        AND relnamespace = 'public'::regnamespace
+        AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('job'))
     ORDER BY relname
 """
 # Alembic keeps its state in process-wide globals.
@@ -84,13 +88,14 @@ class NewerDatabase(ForgeError):
     """A later version has upgraded the database, so this one must leave it as it is."""
 
 
-def sqlalchemy_url(url: str) -> str:
-    """Convert a libpq URL to SQLAlchemy's form, with psycopg 3 as the driver."""
-    scheme, _, rest = url.partition("://")
-    if scheme not in {"postgresql", "postgres"}:
-        msg = f"not a postgresql:// URL: {scheme}://…"
-        raise ValueError(msg)
-    return f"postgresql+psycopg://{rest}"
+class UpgradeDenied(ForgeError):
+    """The role may not change the tables, or not make any."""
+
+
+def engine(url: str) -> Engine:
+    """Return an engine without a pool. It connects by libpq's rules for URLs, not SQLAlchemy's."""
+    connect = partial(psycopg.connect, url)
+    return create_engine("postgresql+psycopg://", creator=connect, poolclass=NullPool)
 
 
 def config(url: str, metadata: MetaData | None = None) -> Config:
@@ -110,17 +115,35 @@ def upgrade(url: str, revision: str = "head") -> None:
     Raises:
         psycopg.OperationalError: the database cannot be reached.
         NewerDatabase: a later version has upgraded it.
-        OldPostgres: the server's version is not supported.
+        UnfitPostgres: the server's version or the database's encoding is not supported.
+        UpgradeDenied: this role may not.
         ValueError: `url` is not a `postgresql://` URL.
     """
-    sqlalchemy_url(url)
+    if fault := url_fault(url):
+        raise ValueError(fault)
     # Alembic's own error for an unreachable host is a page long.
     with psycopg.connect(url, connect_timeout=10, autocommit=True) as connection:
-        refuse_old(connection.info.server_version)
+        refuse_unfit(connection)
         refuse_newer(revision_of(connection))
         report_role.make(connection)
-    with ONE_AT_A_TIME:
+    with ONE_AT_A_TIME, _explaining():
         command.upgrade(config(url), revision)
+
+
+@contextmanager
+def _explaining() -> Iterator[None]:
+    try:
+        yield
+    except (DBAPIError, psycopg.errors.InsufficientPrivilege) as error:
+        cause = getattr(error, "orig", error)
+        if not isinstance(cause, psycopg.errors.InsufficientPrivilege):
+            raise cause from error
+        reason = str(cause).partition("\n")[0]
+        raise UpgradeDenied(
+            f"this role may not upgrade the database: {reason}",
+            hint="upgrade as the role that owns the tables; before there are any, as one that owns"
+            " the database, or may create in its schema: GRANT CREATE ON SCHEMA public TO …",
+        ) from cause
 
 
 def refuse_newer(revision: str | None) -> None:

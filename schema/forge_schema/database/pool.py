@@ -69,13 +69,13 @@ class Connection(psycopg.Connection[Row]):
     def connect(  # type: ignore[override]  # it takes more
         cls,
         *args: Any,  # noqa: ANN401 - psycopg's own
-        tried: Callable[[psycopg.Error | None], None] | None = None,
+        tried: Callable[[psycopg.Error | None], None] = lambda _: None,
         **kwargs: Any,  # noqa: ANN401 - as above
     ) -> Self:
         """Connect; `tried` is told of the failure, or of None."""
-        tried = tried or (lambda _: None)
         try:
             connection = super().connect(*args, **kwargs)
+            connections.read_as_usual(connection)
         except psycopg.Error as error:
             tried(error)
             raise

@@ -22,7 +22,8 @@ SETTINGS = {
 ACCESS = """
     SELECT view.relname AS view, acl.grantee::regrole::text AS grantee, acl.is_grantable
     FROM pg_class AS view, aclexplode(view.relacl) AS acl
-    WHERE view.relkind = 'v' AND view.relnamespace = 'public'::regnamespace
+    WHERE view.relkind = 'v'
+        AND view.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('job'))
         AND view.relname = ANY(%s) AND acl.privilege_type = 'SELECT'
         AND acl.grantee <> view.relowner
 """

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import psycopg
 import pytest
 from forge_client.backend import CheckStanding
 from forge_client.direct.checks import database_checks
 from forge_schema.database import current
-from forge_schema.database.migrate import sqlalchemy_url, upgrade
+from forge_schema.database.migrate import UpgradeDenied, engine, upgrade
 from forge_schema.database.statements import definitions, views
 from forge_schema.database.tables import metadata
 from forge_schema.database.tables.columns import type_name
 from forge_schema.model import states
-from sqlalchemy import create_engine
+from psycopg import sql
 from support.at_once import at_once
 from support.database import catalog
+from support.database.clock import START
+from support.queue.rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from enum import StrEnum
+
+    from support.database.postgres import Server
 
 WORDS = [
     states.State,
@@ -52,9 +58,8 @@ def modelled_url(empty_database_url: str) -> str:
         for words in WORDS:
             labels = ", ".join(f"'{word.value}'" for word in words)
             connection.execute(f"CREATE TYPE {type_name(words)} AS ENUM ({labels})")
-    engine = create_engine(sqlalchemy_url(empty_database_url))
-    metadata.create_all(engine)
-    engine.dispose()
+    with engine(empty_database_url).begin() as connection:
+        metadata.create_all(connection)
     return empty_database_url
 
 
@@ -63,12 +68,10 @@ def test_the_migrations_leave_nothing_to_generate(database_url: str) -> None:
     from alembic.autogenerate import compare_metadata  # noqa: PLC0415
     from alembic.migration import MigrationContext  # noqa: PLC0415
 
-    engine = create_engine(sqlalchemy_url(database_url))
-    with engine.connect() as connection:
+    with engine(database_url).connect() as connection:
         options = {"compare_server_default": True, "include_name": catalog.is_no_partition}
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, metadata) == []
-    engine.dispose()
 
 
 @pytest.mark.parametrize("what", catalog.QUERIES)
@@ -133,12 +136,56 @@ def test_an_older_postgres_is_refused_before_anything_is_made(
     empty_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(current, "OLDEST_POSTGRES", 99)
-    with pytest.raises(current.OldPostgres, match=r"Postgres 1\d, and Forge needs 99 or later"):
+    with pytest.raises(current.UnfitPostgres, match=r"Postgres 1\d, and Forge needs 99 or later"):
         upgrade(empty_database_url)
     with psycopg.connect(empty_database_url) as connection:
         assert current.revision_of(connection) is None
     (found,) = database_checks(empty_database_url)
     assert (found.standing, "needs 99" in found.detail) == (CheckStanding.FAIL, True)
+
+
+def test_a_database_in_another_encoding_is_refused(postgres_server: Server) -> None:
+    with (
+        postgres_server.database("template0", encoding="LATIN1") as url,
+        pytest.raises(current.UnfitPostgres, match="encoding is LATIN1, and Forge needs UTF8"),
+    ):
+        upgrade(url)
+
+
+def test_a_role_that_may_make_no_tables_is_told_so(empty_database_url: str) -> None:
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+        connection.execute("CREATE ROLE plain LOGIN")
+        try:
+            with pytest.raises(UpgradeDenied, match="permission denied for schema public"):
+                upgrade(f"{empty_database_url}&user=plain")
+        finally:
+            connection.execute("DROP ROLE plain")
+
+
+@pytest.mark.parametrize("of", ["//postgres@{0}/{1}", "//postgres@%2Fnowhere,{0}/{1}", "///{1}"])
+def test_every_url_of_libpq_leads_to_the_database(
+    database_url: str, postgres_server: Server, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    monkeypatch.setenv("PGHOST", str(postgres_server.socket_dir))
+    monkeypatch.setenv("PGUSER", "postgres")
+    name = psycopg.conninfo.conninfo_to_dict(database_url)["dbname"]
+    upgrade("postgresql:" + of.format(quote(str(postgres_server.socket_dir), safe=""), name))
+
+
+def test_tables_may_lie_in_another_schema(empty_database_url: str) -> None:
+    url = f"{empty_database_url}&options=-csearch_path%3Dours"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA ours")
+        upgrade(url)
+        connection.execute("GRANT SELECT ON jobs TO pg_monitor")
+        connection.execute("COMMENT ON VIEW job_status IS 'another version'")
+        upgrade(url)
+        kept = connection.execute("SELECT has_table_privilege('pg_monitor', 'jobs', 'SELECT')")
+        assert kept.fetchone() == (True,)
+    with closing(Rig(url)) as rig:
+        rig.submit()
+        assert rig.finish(rig.worker().claim_one()).accepted
 
 
 def test_an_url_of_something_else_is_refused() -> None:
@@ -156,3 +203,39 @@ def test_the_current_functions_and_views_are_in_place(database_url: str) -> None
         ).fetchall()
     assert functions == (len(definitions("functions")),)
     assert [name for (name,) in shown] == sorted(["attempt", *views()])
+
+
+UNUSUAL = {
+    "default_transaction_isolation": "serializable",
+    "DateStyle": "German, DMY",
+    "IntervalStyle": "sql_standard",
+    "standard_conforming_strings": "off",
+    "TimeZone": "Asia/Kolkata",
+    "bytea_output": "escape",
+    "client_encoding": "LATIN1",
+}
+
+
+def test_a_database_with_other_formats_and_another_isolation_serves_as_well(
+    empty_database_url: str,
+) -> None:
+    url = empty_database_url
+    with psycopg.connect(url, autocommit=True) as connection:
+        for name, value in UNUSUAL.items():
+            query = "ALTER DATABASE {} SET {} = {}"
+            names = map(sql.Identifier, (connection.info.dbname, name))
+            connection.execute(sql.SQL(query).format(*names, value))
+    upgrade(url)
+    with closing(Rig(url)) as rig:
+        job_ids = rig.submit_many(2, labels={"zone": "eu*"})
+        one, other = rig.worker(labels={"zone": "eu"}).claim(2)
+        # Under a stricter isolation, the second one would be refused.
+        with rig.uncommitted() as writing:
+            writing.cancel(other.fence.job_id)
+            assert rig.finish(one).accepted
+        told = [rig.jobs.job(job_id) for job_id in job_ids]
+        assert [job["submitted_at"] for job in told] == [START, START]
+        assert rig.tick.run() is not None
+        with rig.database.connection() as connection:
+            shown = connection.execute("SHOW transaction_isolation").fetchone()
+        assert shown == {"transaction_isolation": "read committed"}

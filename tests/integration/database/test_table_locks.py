@@ -12,10 +12,8 @@ import psycopg
 import pytest
 from forge_schema.database import current, migrate
 from forge_schema.database.current import HEAD, is_current
-from forge_schema.database.migrate import sqlalchemy_url, upgrade
+from forge_schema.database.migrate import engine, upgrade
 from forge_schema.database.pool import Database
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 from support.database.postgres import SINCE_15
 from support.waiting import eventually
 
@@ -66,10 +64,8 @@ def upgrade() -> None:
 @pytest.fixture
 def migrating(database_url: str) -> Iterator[Connection]:
     """The transaction of a migration."""
-    engine = create_engine(sqlalchemy_url(database_url), poolclass=NullPool)
-    with engine.connect() as connection, connection.begin():
+    with engine(database_url).connect() as connection, connection.begin():
         yield connection
-    engine.dispose()
 
 
 @pytest.fixture

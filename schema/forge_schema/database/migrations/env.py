@@ -12,10 +12,9 @@ from alembic import context
 from forge_schema.database import report_role
 from forge_schema.database.connections import UPGRADE
 from forge_schema.database.current import HEAD, MONTHS, mark, revision_of
-from forge_schema.database.migrate import lock_all, sqlalchemy_url, take
+from forge_schema.database.migrate import engine, lock_all, take
 from forge_schema.database.statements import definitions, statement, views
-from sqlalchemy import Connection, create_engine, text
-from sqlalchemy.pool import NullPool
+from sqlalchemy import Connection, text
 
 MIGRATION_LOCK = 0x666F726765  # "forge"
 
@@ -83,21 +82,21 @@ def validate(connection: Connection) -> None:
     rows = connection.execute(
         text(
             "SELECT conrelid::regclass::text, quote_ident(conname) FROM pg_constraint"
-            " WHERE NOT convalidated AND connamespace = 'public'::regnamespace"
+            " WHERE NOT convalidated AND connamespace ="
+            " (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('job'))"
         )
     )
     for table, name in rows.all():
         connection.execute(text(f"ALTER TABLE {table} VALIDATE CONSTRAINT {name}"))
 
 
-url = context.config.attributes["url"]
 metadata = context.config.attributes["metadata"]
-engine = create_engine(sqlalchemy_url(url), poolclass=NullPool)
-with engine.begin() as connection:
+database = engine(context.config.attributes["url"])
+with database.begin() as connection:
     newest = migrate(connection)
-with engine.begin() as connection:
+with database.begin() as connection:
     validate(connection)
 if newest:
-    with engine.begin() as connection:
+    with database.begin() as connection:
         connection.execute(text(mark()))
-engine.dispose()
+database.dispose()

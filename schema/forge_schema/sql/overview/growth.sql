@@ -12,7 +12,8 @@ counted AS (SELECT greatest(sum(reltuples), 0) AS jobs FROM pg_class WHERE oid =
 SELECT
     (
         SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
-        WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+        WHERE relkind = 'r'
+            AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'job'::regclass)
     ) AS bytes,
     -- The estimate of the last VACUUM, where counting would take long.
     CASE
