@@ -257,7 +257,25 @@ def test_image_without_a_shell_says_so_in_the_log(bench: Bench, image: MakeImage
     assert (b"failed to exec" if engine_kind().podman else b"/bin/sh") in job.output
 
 
-# An agent that dies, an engine that goes away.
+# An agent that dies, an engine that goes away, somebody who uses it.
+
+
+def test_a_container_that_somebody_stops_has_not_ended_by_itself(
+    bench: Bench, engine: DockerClient
+) -> None:
+    """So with `docker stop $(docker ps -q)`: a job may save its state and exit with 0 then."""
+    job = bench.python(LEAVES_WITH_0)
+    job.expect(b"ready")
+    engine.api.kill(job.spec.name, signal.SIGWINCH)
+    engine.api.stop(job.spec.name)
+    ended = job.result()
+    if engine_kind().podman:
+        assert ended.code == 0
+    else:
+        assert (ended.code, ended.detail) == (
+            None,
+            "somebody stopped its container by the engine (SIGTERM)",
+        )
 
 
 def test_killed_agents_container_is_found_and_reaped(bench: Bench, engine: DockerClient) -> None:

@@ -103,6 +103,16 @@ def test_service_manager_that_signals_everything_leaves_the_exit_to_the_agent(be
     assert job.result().code == 0
 
 
+def test_job_that_got_the_signal_too_has_not_ended_by_itself(bench: Bench) -> None:
+    job = bench.python(SAVES_AND_LEAVES)
+    job.expect(b"ready")
+    shim = psutil.Process(shim_of(job.spec.name))
+    for process in (shim, *shim.children()):
+        process.terminate()
+    ended = job.result()
+    assert (ended.code, ended.detail) == (None, "all of the worker's processes got SIGTERM")
+
+
 def test_log_on_a_full_disk_does_not_hold_up_the_job(bench: Bench) -> None:
     spec = make_spec(bench.root, (bench.interpreter, "-c", "print('x' * 1_000_000)"))
     spec.log_path.symlink_to("/dev/full")

@@ -25,6 +25,7 @@ from forge_worker.runners.docker.engine import (
     EngineRun,
     engine_run,
     is_silence,
+    stopped_with,
     timed_out,
 )
 from forge_worker.runners.docker.first_shell import STOP, TO_GROUP, Inside, Telling
@@ -207,6 +208,7 @@ class ContainerHandle:
         self._process: MainProcess | None = None
         # The job was killed without the engine, so there is no exit code to wait for.
         self._killed = False
+        self._told = False
         self._exit: Exit | None = None
         self._lock = threading.Lock()
         # What the first shell ran when it was first looked at.
@@ -237,6 +239,7 @@ class ContainerHandle:
 
     def signal(self, signum: int, notice_s: float = 0.0) -> None:
         """Have the job stop; as in `Handle`."""
+        self._told = True
         done = self._kill() if signum == signal.SIGKILL else self._tell(signum, notice_s)
         if not done:
             self._signal_init(signum)
@@ -361,9 +364,9 @@ class ContainerHandle:
             if self._process is None and (pid := container["State"]["Pid"]):
                 self._process = MainProcess.of(pid, container["Id"])
                 self._gauge.measure(pid, container["Id"])
-            self._judge(container["State"])
+            self._judge(container["State"], container["Id"])
 
-    def _judge(self, state: dict[str, Any]) -> None:
+    def _judge(self, state: dict[str, Any], container: str) -> None:
         if state["Running"] or state["Status"] == "created":
             self._doubtful = False
         elif state["FinishedAt"].startswith(NEVER):
@@ -374,6 +377,10 @@ class ContainerHandle:
             detail = (
                 f"the engine stopped while the job ran, so its code {state['ExitCode']} is void"
             )
+            self._end(Exit(None, state["OOMKilled"], detail, _finished_ns(state)))
+        elif by := "" if self._told else stopped_with(self._engine, container, state["StartedAt"]):
+            # As when the engine stops: it may have saved its state and exited with 0.
+            detail = f"somebody stopped its container by the engine ({by})"
             self._end(Exit(None, state["OOMKilled"], detail, _finished_ns(state)))
         else:
             at_ns = _finished_ns(state)

@@ -8,8 +8,11 @@ live-restore, and always with Podman, where each container has a process that wa
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import closing, suppress
+from datetime import datetime
 from pathlib import Path
+from signal import SIGINT, SIGKILL, SIGQUIT, SIGTERM, Signals
 from typing import TYPE_CHECKING
 
 import psutil
@@ -34,6 +37,8 @@ PROGRAM = "dockerd"
 # An engine that is started again gives this code to a container that ended meanwhile, if
 # containerd has forgotten how: 26.1 does so with containerd 1.7, 20.10 with 1.4 knew the code.
 UNSEEN = 255
+# By the others, somebody may want something else of a job.
+STOPPING = {SIGTERM, SIGINT, SIGQUIT, SIGKILL}
 # With socket activation, init listens until the engine is started.
 MANAGER = 1
 # The place of `starttime` in /proc/<pid>/stat, after the program's name.
@@ -163,6 +168,24 @@ def engine_run(engine: Engine, known: EngineRun | None = None) -> EngineRun:
     info = engine.client.info()
     watches = kind_of(info).outlived
     return EngineRun(process, bool(info.get("LiveRestoreEnabled")) or watches, watches)
+
+
+def stopped_with(engine: Engine, container: str, began: str) -> str:
+    """Return the signal by which somebody had the engine stop a container that has ended, or "".
+
+    The engine remembers its newest 256 events. Podman's are not asked.
+    """
+    with suppress(DockerException, EngineUnreachable, *UNREACHABLE, ValueError, KeyError):
+        if not engine.kind.podman:
+            killed = engine.client.api.events(  # type: ignore[call-overload]  # a float is fine
+                since=int(datetime.fromisoformat(began).timestamp()),
+                until=time.time(),
+                filters={"container": container, "event": "kill"},
+                decode=True,
+            )
+            numbers = [int(event["Actor"]["Attributes"]["signal"]) for event in killed]
+            return next((Signals(it).name for it in numbers if it in STOPPING), "")
+    return ""
 
 
 def _process() -> str:

@@ -61,6 +61,8 @@ BLANK = "-" * 4096
 # As in the agent's record: JSON escapes a character with up to six bytes.
 DETAIL_LENGTH = 300
 NEVER = float("inf")
+# A job that ends so soon after a signal to all may have got it, even if it has no grace.
+SWEPT_S = 5.0
 # The field `arg_start` of /proc/self/stat, after the program's name: the address of the arguments.
 ARG_START = 45
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -113,6 +115,10 @@ class Shim:
         self._status: int | None = None
         self._oom = False
         self._reaped = False
+        # A signal that others than the agent sent to all that it had started, and when; and the one
+        # that may have ended the job.
+        self._overheard, self._overheard_at = 0, -NEVER
+        self._swept = 0
         self._peak = 0
         # A job waits for what comes after its order, but not for this.
         become_subreaper()
@@ -149,6 +155,7 @@ class Shim:
         self._look_for_oom()
         self._output.drain()
         self._say_what_was_killed()
+        self._see_what_ended_it()
         code, detail = self._code(), self._detail(stubborn)
         self._note_exit(code, detail)
         ending = {"code": code, "oom": self._oom, "detail": detail, "at_ns": self._at_ns()}
@@ -173,13 +180,16 @@ class Shim:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGQUIT, lambda *_: self.reap())
-        # A service manager signals every process of its unit, but only the agent decides what to
-        # do.
+        # A service manager signals every process of its unit, and a session or a machine that ends
+        # all of its own, but only the agent decides what to do.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, self._overhear)
         self._selector.register(self._source, selectors.EVENT_READ, self._copy)
         self._selector.register(self._agent, selectors.EVENT_READ, self._obey)
         self._selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 512))
+
+    def _overhear(self, number: int, _: object) -> None:
+        self._overheard, self._overheard_at = number, time.monotonic()
 
     def _watch_memory(self) -> None:
         with contextlib.suppress(OSError):  # without it, a kill is seen at the next look
@@ -226,7 +236,7 @@ class Shim:
 
     def _note_exit(self, code: int | None, detail: str) -> None:
         """Save how the job ended: the agent may be gone before it hears it."""
-        if self._door is None or self._abandoned or self._reaped:
+        if self._door is None or self._abandoned or code is None:
             return
         kept: dict[str, object] = {
             "code": code,
@@ -280,6 +290,16 @@ class Shim:
         """Kill what still runs."""
         self._cut_off = [] if self._left else living(os.getpid())
         self.kill()
+
+    def _see_what_ended_it(self) -> None:
+        """Note whether others told the job to stop: it may have saved its state, and exited with 0.
+
+        The signal may reach it a moment before it reaches the shim.
+        """
+        asked = self._notice is not None or self._killed or self._oom
+        recent_s = max(self._order.grace_s, SWEPT_S)
+        if not asked and self._ended_at - self._overheard_at < recent_s:
+            self._swept = self._overheard
 
     def _say_what_was_killed(self) -> None:
         if self._oom or self._reaped:
@@ -373,7 +393,7 @@ class Shim:
         return {"cpu_seconds": all_.ru_utime + all_.ru_stime, "peak_bytes": peak}
 
     def _code(self) -> int | None:
-        if self._reaped:
+        if self._reaped or self._swept:
             return None
         code = os.waitstatus_to_exitcode(self._status or 0)
         return code if code >= 0 else 128 - code
@@ -382,6 +402,9 @@ class Shim:
         limit = self._order.memory_bytes >> 20
         sentences = [
             "it was left behind by an earlier agent and killed" if self._reaped else "",
+            f"all of the worker's processes got {signal.Signals(self._swept).name}"
+            if self._swept
+            else "",
             f"the job used more than its {limit} MiB of memory" if self._oom else "",
             f"{stubborn} of its processes could not be ended" if stubborn else "",
             self._output.error,
