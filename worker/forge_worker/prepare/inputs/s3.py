@@ -72,6 +72,8 @@ class S3Files:
     def __init__(self, source: NamedSource, secret: Callable[[str], str | None]) -> None:
         self._bucket = source.parts["bucket"]
         self._path = source.path
+        # An object may have the name of a folder.
+        self._is_folder = source.parts.get("path", "/").endswith("/")
         self._url = f"s3://{self._bucket}"
         whose = map(secret, (*KEYS, "AWS_REGION", "AWS_ENDPOINT_URL"))
         self._client = _connected(self._bucket, *whose)
@@ -116,7 +118,7 @@ class S3Files:
             yield from body.iter_chunks(PIECE)
 
     def _single(self) -> Mapping[str, tuple[int, str]]:
-        if not self._path:
+        if self._is_folder:
             return {}
         try:
             head = self._client.head_object(Bucket=self._bucket, Key=self._path)

@@ -94,7 +94,10 @@ class InputSource(FileParts, Protocol):
 
 def below(path: str, place: str) -> str:
     """Return a path relative to a place that it is below; of the place itself, its name."""
-    return PurePosixPath(path).name if path == place else path[len(place) :].lstrip("/")
+    if path == place:
+        return PurePosixPath(path).name
+    # Of several slashes, each separates: `a//b` is another object than `a/b`.
+    return path[len(place) :].removeprefix("/") if place else path
 
 
 def check_paths(paths: Iterable[str]) -> None:
