@@ -112,10 +112,22 @@ class TestS3Store:
         assert open_store(bucket.url(flaky.url)).put("a", b"x", if_absent=True)
         assert not left
 
-    def test_a_forbidden_store_is_not_asked_again(self, flaky: Proxy, bucket: Bucket) -> None:
-        flaky.fault = lambda handler, _body: answer(handler, 403)
-        with pytest.raises(StoreUnreachable, match="denies access"):
+    @pytest.mark.parametrize(
+        ("status", "code", "hint"),
+        [
+            (403, "AccessDenied", "set AWS_ACCESS_KEY_ID"),
+            (400, "ExpiredToken", "set AWS_ACCESS_KEY_ID"),
+            (403, "RequestTimeTooSkewed", "set the clock"),
+        ],
+    )
+    def test_a_forbidden_store_is_not_asked_again(
+        self, flaky: Proxy, bucket: Bucket, status: int, code: str, hint: str
+    ) -> None:
+        body = f"<Error><Code>{code}</Code></Error>".encode()
+        flaky.fault = lambda handler, _body: answer(handler, status, body)
+        with pytest.raises(StoreUnreachable, match=rf"denies access \({code}\)") as caught:
             open_store(bucket.url(flaky.url)).put("a", b"x")
+        assert caught.value.hint.startswith(hint)
         assert len(flaky.seen) == 1
 
     def test_a_broken_upload_leaves_no_object_and_no_upload(

@@ -40,6 +40,12 @@ CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, 
 ENDPOINT = "check endpoint_url and region in the store's URL, and the network"
 MISSING = {"404", "NoSuchKey"}
 FORBIDDEN = {401, 403}
+# Answered with 400, or with a cause that no other credentials remove.
+EXPIRED = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
+HINTS = {
+    "RequestTimeTooSkewed": "set the clock of this machine: it differs from that of the store",
+    "QuotaExceeded": "raise the quota of the bucket or of its owner",
+}
 NOT_OFFERED = 501
 EXISTS = 412
 CONFLICT = 409
@@ -176,8 +182,9 @@ def _refusal(error: ClientError, what: str, url: str) -> StoreError:
         )
     if code in MISSING:
         return ObjectMissing(f"there is no object for {what} in {url}")
-    if status in FORBIDDEN:
-        return StoreDenied(f"{url} denies access ({code}): {what}", hint=CREDENTIALS)
+    if status in FORBIDDEN or code in EXPIRED:
+        hint = HINTS.get(code, CREDENTIALS)
+        return StoreDenied(f"{url} denies access ({code}): {what}", hint=hint)
     if status == NOT_OFFERED:
         return StoreUnfit(f"{url} does not offer this ({code}): {what}", hint=DOCTOR)
     if status >= SERVER_FAULT or status == SLOW_DOWN:
