@@ -142,7 +142,7 @@ def _shown(request: Request, answer: Response) -> Response:
 
 
 class PageHeaders:
-    """Adds security headers to every answer except the API's, and answers HEAD wherever GET is."""
+    """Adds security headers to every answer except the API's."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -150,19 +150,15 @@ class PageHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not is_page(scope["path"]):
             return await self._app(scope, receive, send)
-        bodiless = scope["method"] == "HEAD"
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
-            elif bodiless:
-                message = {**message, "body": b""}
             await send(message)
 
-        read = {**scope, "method": "GET"} if bodiless else scope
-        return await self._app(read, receive, sending)
+        return await self._app(scope, receive, sending)
 
 
 def is_page(path: str) -> bool:

@@ -29,12 +29,17 @@ SHORT_BYTES = 64 << 10
 PIECE_WITHIN_S = 30.0
 BODY_WITHIN_S = 60.0
 BODILESS = ("GET", "HEAD")
+PLAIN = "identity"
 # After an error, uvicorn reads the rest of the body to keep the connection.
 WORTH_READING = 1 << 16
 
 
+# Answers whose body is large, or never ends: to make it only to drop it would be dear.
+NEVER_BODILESS = (OBJECTS, "/api/v1/workers/stream")
+
+
 class RequestLog:
-    """Plain ASGI, since a wrapped body would break streams."""
+    """Plain ASGI, since a wrapped body would break streams. Answers HEAD wherever GET is."""
 
     def __init__(self, app: ASGIApp, *, body_limit: int) -> None:
         self._app = app
@@ -46,6 +51,8 @@ class RequestLog:
             return
         request_id = scope.setdefault("state", {})["request_id"] = uuid4().hex
         began, status, left = perf_counter(), 0, False
+        method = scope.get("method", "GET")
+        bodiless = method == "HEAD" and not scope["path"].startswith(NEVER_BODILESS)
 
         async def heard() -> Message:
             nonlocal left
@@ -65,14 +72,17 @@ class RequestLog:
                 headers.setdefault("Cache-Control", "no-store")
                 if status >= HTTPStatus.BAD_REQUEST and _much_may_follow(scope):
                     headers["Connection"] = "close"
+            elif bodiless:
+                message = {**message, "body": b""}
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             try:
-                await self._bounded(scope, heard, sending)
+                read = {**scope, "method": "GET"} if bodiless else scope
+                await self._bounded(read, heard, sending)
             finally:
                 took = round(1000 * (perf_counter() - began), 1)
-                what = {"method": scope.get("method", "GET"), "path": scope["path"]}
+                what = {"method": method, "path": scope["path"]}
                 status = status or (CLIENT_LEFT if left else HTTPStatus.INTERNAL_SERVER_ERROR)
                 log.info("request", **what, status=int(status), ms=took)
 
@@ -120,6 +130,8 @@ def _refused(scope: Scope, limit: int | None) -> HTTPException | None:
     """Return why a request is refused by its head, if it is."""
     if limit is not None and _announced(scope) > limit:
         return too_large(limit)
+    if limit is not None and Headers(scope=scope).get("content-encoding", PLAIN) != PLAIN:
+        return HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send the body uncompressed")
     if scope["method"] in BODILESS and has_body(scope) and _has_route(scope):
         return HTTPException(HTTPStatus.BAD_REQUEST, f"a {scope['method']} may not have a body")
     return None

@@ -26,6 +26,8 @@ def _looks_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 def look(base: str) -> dict[str, str]:
     """Return how everything stands, and check the answer's form."""
     answer = httpx.get(f"{base}/health", timeout=60)
+    head = httpx.head(f"{base}/health", timeout=60)
+    assert (head.status_code, head.content) == (answer.status_code, b"")
     told = {check["name"]: check["standing"] for check in answer.json()["checks"]}
     failing = [name for name, standing in told.items() if standing == "failing"]
     if not failing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -154,6 +155,9 @@ def test_a_body_of_another_type_is_refused(shared_api: Api) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
         headers = {**shared_api.key().headers, "Content-Type": kind}
         problem(shared_api.http.post(CHECK, headers=headers, content=b"{}"), 422, "invalid")
+    headers = {**shared_api.key().headers, "Content-Encoding": "gzip"}
+    answer = shared_api.http.post(CHECK, headers=headers, content=gzip.compress(b"{}"))
+    assert "send the body uncompressed" in problem(answer, 415, "refused")
 
 
 @pytest.mark.parametrize(
