@@ -17,8 +17,8 @@ from forge_schema.database.pool import Database, NotMigrated
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import duration_text
 from forge_schema.storage import Store, StoreError, StoreUrlInvalid
-from forge_schema.storage.finding import ProbeFinding, ProbeVerdict
 from forge_schema.storage.probe import probe, require_fit
+from forge_schema.storage.store import ProbeFinding, ProbeVerdict
 
 # Results are reused for so long, since /health needs no credentials.
 KEPT_S = 5.0

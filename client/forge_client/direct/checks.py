@@ -15,9 +15,8 @@ from forge_schema.model.worker import WorkerInfo
 from forge_schema.read.overview import growth
 from forge_schema.storage import open_store
 from forge_schema.storage.file_store import FileStore
-from forge_schema.storage.finding import ProbeFinding, ProbeVerdict
 from forge_schema.storage.probe import probe
-from forge_schema.storage.store import Store
+from forge_schema.storage.store import ProbeFinding, ProbeVerdict, Store
 
 from forge_client.backend import Check, CheckStanding, checked, failed, workers_check
 from forge_client.direct import checked_url, translated

@@ -77,11 +77,6 @@ def upload(
         ClientError: the folder cannot be packed, or the store refuses it.
     """
     stored = _upload_files(backend, listing, limit, bar)
-    return _upload_git(backend, listing, stored)
-
-
-def _upload_git(backend: Backend, listing: Listing, stored: Uploaded) -> Uploaded:
-    """Add the git state of a folder, once its diff is in the store."""
     state = git_state(listing)
     if state is None:
         return stored

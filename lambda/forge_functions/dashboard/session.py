@@ -193,10 +193,6 @@ def here(request: Request) -> str:
         return local(f"{parts.path}?{parts.query}" if parts.query else parts.path) if sent else "/"
     if "part" in request.query_params:
         return "/"
-    return _with_query(request)
-
-
-def _with_query(request: Request) -> str:
     query = request.url.query
     return local(f"{request.url.path}?{query}" if query else request.url.path)
 

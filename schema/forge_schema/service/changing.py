@@ -46,7 +46,9 @@ class Change:
         self._submission = Submission(database, actor, {})
         self._job_id = job_id
         self._fields = fields
-        _check_names(fields)
+        if wrong := [name for name in fields if name not in CHANGEABLE]:
+            message = f"it cannot be changed; what can: {', '.join(CHANGEABLE)}"
+            raise JobInvalid((), [{"loc": (wrong[0],), "msg": message, "type": "not_changeable"}])
 
     def make(self) -> None:
         """Make the changes, all or none. What is so already is left, so a repeat changes nothing.
@@ -110,12 +112,6 @@ def _too_late(job_id: int, state: State) -> NotChangeable:
         f"job {job_id} {word}; only a job that waits can be changed",
         hint=f"{hint}`forge rerun {job_id}` with the change submits it again",
     )
-
-
-def _check_names(fields: Mapping[str, Any]) -> None:
-    if wrong := [name for name in fields if name not in CHANGEABLE]:
-        message = f"it cannot be changed; what can: {', '.join(CHANGEABLE)}"
-        raise JobInvalid((), [{"loc": (wrong[0],), "msg": message, "type": "not_changeable"}])
 
 
 def _differences(

@@ -6,12 +6,15 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from forge_schema.storage import keys, open_store
-from forge_schema.storage.finding import CONTENT, ProbeFinding, ProbeVerdict, failed
 from forge_schema.storage.store import (
+    PROBE_CONTENT,
+    ProbeFinding,
+    ProbeVerdict,
     Store,
     StoreDenied,
     StoreError,
     StoreUnfit,
+    failed_probe,
 )
 from forge_schema.storage.store_url import split
 
@@ -73,13 +76,13 @@ def _written(store: Store, folder: str) -> Iterator[ProbeFinding]:
     """Write, read and delete one object; nothing else is tried if it cannot be written."""
     key = f"{folder}object"
     try:
-        store.put(key, CONTENT)
+        store.put(key, PROBE_CONTENT)
     except StoreDenied as error:
         detail = f"these credentials may list objects, but not write any: {error.message}"
         yield ProbeFinding("writing", ProbeVerdict.FAILED, detail, RIGHTS)
         return
     except StoreError as error:
-        yield failed("writing", error)
+        yield failed_probe("writing", error)
         return
     yield ProbeFinding("writing", ProbeVerdict.OK, "an object was written")
     yield _read(store, key)
@@ -88,9 +91,9 @@ def _written(store: Store, folder: str) -> Iterator[ProbeFinding]:
 
 def _read(store: Store, key: str) -> ProbeFinding:
     try:
-        same = store.get(key) == CONTENT and store.size(key) == len(CONTENT)
+        same = store.get(key) == PROBE_CONTENT and store.size(key) == len(PROBE_CONTENT)
     except StoreError as error:
-        return failed("reading", error)
+        return failed_probe("reading", error)
     if same:
         return ProbeFinding("reading", ProbeVerdict.OK, "it reads as it was written")
     detail = "an object reads differently than it was written"

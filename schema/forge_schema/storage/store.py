@@ -1,10 +1,11 @@
-"""The interface of object stores, and its errors."""
+"""The interface of object stores, its errors, and what a probe of one finds."""
 
 import os
 import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -17,6 +18,7 @@ Progress = Callable[[int], None]
 
 # A list of what a terabyte of files consists of takes as much.
 MOST_BYTES = 4 << 20
+PROBE_CONTENT = b"forge tries this store; it may be deleted"
 
 
 class StoreError(ForgeError):
@@ -221,6 +223,35 @@ def flush_folder(folder: Path) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
+
+
+class ProbeVerdict(StrEnum):
+    """What a finding means for Forge."""
+
+    OK = "ok"
+    WEAK = "weak"
+    """Forge makes do, with a loss that the finding names."""
+    FAILED = "failed"
+    """It could not be tried, or these credentials may not do it."""
+    UNFIT = "unfit"
+    """Forge cannot work with this store."""
+
+
+@dataclass(frozen=True)
+class ProbeFinding:
+    """What a probe found about one capability."""
+
+    capability: str
+    verdict: ProbeVerdict
+    detail: str
+    hint: str = ""
+
+
+def failed_probe(capability: str, error: StoreError) -> ProbeFinding:
+    """Return an error as a finding. One that may pass, or is about rights, rules nothing out."""
+    lasts = isinstance(error, StoreUnfit | ObjectMissing)
+    verdict = ProbeVerdict.UNFIT if lasts else ProbeVerdict.FAILED
+    return ProbeFinding(capability, verdict, error.message, error.hint)
 
 
 class SmallReadable(Protocol):

@@ -14,11 +14,11 @@ from forge_client.direct.checks import store_checks
 from forge_functions.health import try_store
 from forge_schema.model.stored import SignedUrl
 from forge_schema.storage import StoreUnfit, keys, open_store
-from forge_schema.storage.finding import ProbeFinding, ProbeVerdict
 from forge_schema.storage.probe import delete_abandoned, probe, require_fit
 from forge_schema.storage.s3 import probing
 from forge_schema.storage.s3.conditions import UploadCheck, upload_check
 from forge_schema.storage.signed import Signer, open_signer, signs_content_hash
+from forge_schema.storage.store import ProbeFinding, ProbeVerdict
 from support.store.odd_s3 import RGW, S3, S3RVER, SERVERS, OddS3, odd_s3
 from support.store.signed_doors import Request
 from support.store.storage import use_credentials

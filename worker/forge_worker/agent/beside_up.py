@@ -129,14 +129,10 @@ def _folder_for(workers: Path, acts: Sequence[str]) -> Path:
     """Return where a start goes; for `--status` the first one that runs, if any."""
     if "status" in acts and (begun := joined(workers)):
         return begun[0]
-    return _free_folder(workers)
+    folders = (workers / f"joined-{number}" for number in count(1))
+    return next(folder for folder in folders if holder(folder) is None)
 
 
 def joined(workers: Path) -> list[Path]:
     """Return the folders of the workers that have joined and run."""
     return [folder for folder in sorted(workers.glob("joined-*")) if holder(folder) is not None]
-
-
-def _free_folder(workers: Path) -> Path:
-    folders = (workers / f"joined-{number}" for number in count(1))
-    return next(folder for folder in folders if holder(folder) is None)

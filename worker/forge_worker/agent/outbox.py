@@ -86,7 +86,10 @@ class Spool:
         with self._lock:
             for slot in [n for n, kept in self._kept.items() if kept.fence == end.fence]:
                 del self._kept[slot]
-                self._wipe(slot)
+                try:
+                    self._write(slot, bytes(HEAD.size))
+                except OSError as error:
+                    log.warning("spool_slot_not_wiped", slot=slot, error=str(error))
 
     def ends(self) -> list[End]:
         with self._lock:
@@ -94,12 +97,6 @@ class Spool:
 
     def fences(self) -> list[Fence]:
         return [end.fence for end in self.ends()]
-
-    def _wipe(self, slot: int) -> None:
-        try:
-            self._write(slot, bytes(HEAD.size))
-        except OSError as error:
-            log.warning("spool_slot_not_wiped", slot=slot, error=str(error))
 
     def _write(self, slot: int, data: bytes) -> None:
         file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)

@@ -78,13 +78,10 @@ class LogShipper(Loop):
         """
         with self._turn:
             if not self.idle():
-                self._ship_all()
-
-    def _ship_all(self) -> None:
-        with self._attempt.folders.log.open("r+b") as log:
-            while not self._attempt.lost and (piece := self._next(log)):
-                self._ship(piece)
-                self._free(log)
+                with self._attempt.folders.log.open("r+b") as log:
+                    while not self._attempt.lost and (piece := self._next(log)):
+                        self._ship(piece)
+                        self._free(log)
 
     def _next(self, log: BufferedRandom) -> bytes:
         """Return the next bytes, with secrets redacted, also those that cross their edges."""

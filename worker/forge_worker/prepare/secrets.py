@@ -55,7 +55,9 @@ class SecretStore:
         """
         path = self._find(grant, name)
         try:
-            self._check_rights(path)
+            if path.stat().st_mode & stat.S_IROTH and path not in self._warned:
+                self._warned.add(path)
+                log.warning("secret_world_readable", file=str(path))
             data = path.read_bytes()
             return _text(data)
         except OSError as error:
@@ -121,11 +123,6 @@ class SecretStore:
             f"the job needs the secret {name}, but worker {self._worker} cannot provide it: {why}",
             hint=hint,
         )
-
-    def _check_rights(self, path: Path) -> None:
-        if path.stat().st_mode & stat.S_IROTH and path not in self._warned:
-            self._warned.add(path)
-            log.warning("secret_world_readable", file=str(path))
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from forge_schema.storage.finding import CONTENT, ProbeFinding, ProbeVerdict, failed
 from forge_schema.storage.s3 import conditions
 from forge_schema.storage.s3.client import UPLOADER, as_metadata, translated
 from forge_schema.storage.s3.conditions import LASTS_S, RIGHT, UploadCheck, sent, upload_check
 from forge_schema.storage.s3.signer import S3Signer
-from forge_schema.storage.store import StoreError
+from forge_schema.storage.store import (
+    PROBE_CONTENT,
+    ProbeFinding,
+    ProbeVerdict,
+    StoreError,
+    failed_probe,
+)
 from forge_schema.storage.store_url import s3_place, split
 
 if TYPE_CHECKING:
@@ -50,7 +55,7 @@ def _finding(name: str, step: Callable[[], ProbeFinding], url: str) -> ProbeFind
         with translated(name, url):
             return step()
     except StoreError as error:
-        return failed(name, error)
+        return failed_probe(name, error)
 
 
 class _Tried:
@@ -85,9 +90,9 @@ class _Tried:
 
     def parts(self) -> ProbeFinding:
         capability, name = "uploads in parts", f"{self._name}parts"
-        conditions.upload_in_parts(self._client, self._bucket, name, CONTENT, if_absent=False)
+        conditions.upload_in_parts(self._client, self._bucket, name, PROBE_CONTENT, if_absent=False)
         read = self._client.get_object(Bucket=self._bucket, Key=name)["Body"].read()
-        if read != CONTENT:
+        if read != PROBE_CONTENT:
             return ProbeFinding(
                 capability, ProbeVerdict.UNFIT, "an object in parts reads differently", DO_NOT
             )

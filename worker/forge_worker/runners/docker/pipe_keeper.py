@@ -50,16 +50,13 @@ class PipeKeeper:
         if not (order := os.read(ORDERS, 65536)):
             self._poll.unregister(ORDERS)
             self._listening = False
-            self._note_the_end()
+            now = str(time.time())
+            for log in self._logs.values():
+                with contextlib.suppress(OSError):  # the disk may be full
+                    log.with_name(GONE).write_text(now)
         *lines, self._heard = (self._heard + order).split(b"\n")
         for line in lines:
             self._open(*map(Path, json.loads(line)))
-
-    def _note_the_end(self) -> None:
-        now = str(time.time())
-        for log in self._logs.values():
-            with contextlib.suppress(OSError):  # the disk may be full
-                log.with_name(GONE).write_text(now)
 
     def _open(self, pipe: Path, log: Path) -> None:
         with contextlib.suppress(OSError):  # the job has ended already

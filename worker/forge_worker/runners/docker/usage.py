@@ -164,14 +164,11 @@ class Gauge:
     def _counts(self) -> Counts | None:
         with contextlib.suppress(APIError, EngineUnreachable, *UNREACHABLE):
             if not self._sought:
-                self._seek()
+                container = self._engine.client.api.inspect_container(self._name)
+                if pid := container["State"]["Pid"]:
+                    self.measure(pid, container["Id"])
             return self._group.counts() if self._group else self._asked()
         return None
-
-    def _seek(self) -> None:
-        container = self._engine.client.api.inspect_container(self._name)
-        if pid := container["State"]["Pid"]:
-            self.measure(pid, container["Id"])
 
     def _asked(self) -> Counts | None:
         stats = self._engine.client.api.stats(self._name, stream=False, one_shot=True)
