@@ -291,6 +291,30 @@ class Launcher(StrEnum):
         return f"; on one machine, let the command start it: -- {start} {program}"
 
 
+class NotificationKind(StrEnum):
+    """How a notification is sent: a signed webhook, a message of Slack's format, or an e-mail."""
+
+    WEBHOOK = "webhook"
+    SLACK = "slack"
+    EMAIL = "email"
+
+
+class Occasion(StrEnum):
+    """What a notification can tell of; what workers do is for admins."""
+
+    STARTED = "started"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    STALLED = "stalled"
+    APPROVAL = "approval"
+    WORKER_OFFLINE = "worker_offline"
+    WORKER_SUSPECTED = "worker_suspected"
+
+
+OF_WORKERS = (Occasion.WORKER_OFFLINE, Occasion.WORKER_SUSPECTED)
+
+
 class Target(StrEnum):
     """Where a job may run: on workers, on the submitter's machine, or on either."""
 

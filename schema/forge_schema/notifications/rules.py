@@ -16,11 +16,11 @@ from forge_schema.model.notifications import (
     DeliveryState,
     KeptNotification,
     Notification,
-    NotificationKind,
     NotificationRequest,
     Notifier,
     NotifierChanges,
 )
+from forge_schema.model.states import NotificationKind
 from forge_schema.notifications.channels import MailServer, new_secret
 from forge_schema.notifications.messages import trial_message
 from forge_schema.notifications.trying import networks

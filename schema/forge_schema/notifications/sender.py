@@ -14,7 +14,7 @@ import structlog
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.notifications import NotificationKind
+from forge_schema.model.states import NotificationKind
 from forge_schema.notifications.messages import line, url_of
 from forge_schema.notifications.trying import NotSent
 

@@ -1,13 +1,15 @@
 """The queue: its verbs, each one statement of `sql/`."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import timedelta
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from psycopg.types.json import Jsonb
-from pydantic import JsonValue
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.ending import AT_ONCE, GangRuns, finish_params
@@ -26,7 +28,6 @@ from forge_schema.model.lease import (
     fences,
     share,
 )
-from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import (
     Asked,
     Budget,
@@ -40,9 +41,13 @@ from forge_schema.model.states import (
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.claim import claim, claimed_before
-from forge_schema.queue.inputs import no_checkpoint
 from forge_schema.queue.lanes import Lanes
-from forge_schema.queue.submission import Submission
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from forge_schema.model.spec import JobSpec
+    from forge_schema.queue.submission import Submission
 
 LEASE_TTL = timedelta(seconds=120)
 MEMBER = tuple(field.name for field in fields(Member))
@@ -71,7 +76,6 @@ class Queue:
         self.ttl = ttl
         self.runs = GangRuns(database)
         self._acts = JobActs(database, owner=None, actor=actor)
-        self._submission = Submission(database, actor, {})
 
     def submit(self, specs: Sequence[JobSpec], *, any_owner: bool = False) -> list[int]:
         """Submit jobs in one statement and return their ids, in order.
@@ -91,6 +95,13 @@ class Queue:
                 submitted, unless the other job was being submitted at the same moment.
         """
         return self._submission.submit(specs, any_owner=any_owner)
+
+    @cached_property
+    def _submission(self) -> Submission:
+        # Sweepers and workers submit nothing, and begin sooner without the models of a job.
+        from forge_schema.queue.submission import Submission  # noqa: PLC0415
+
+        return Submission(self.database, self.actor, {})
 
     def claim(self, lanes: Lanes, free: Capacity, *, count: int = 1) -> list[Grant]:
         """Claim up to `count` jobs that fit into the free resources, best first."""
@@ -333,6 +344,8 @@ class Queue:
         if row is None or row["became"] != "retried":
             state = self._job_exists(job_id)
             if checkpoint and state in {State.FAILED, State.DEAD}:
+                from forge_schema.queue.inputs import no_checkpoint  # noqa: PLC0415 - as for a submit
+
                 raise no_checkpoint(job_id, *checkpoint)
             raise NotRetryable(
                 f"job {job_id} {'has' if state is State.SUCCEEDED else 'is'} {in_words(state)};"

@@ -1,8 +1,10 @@
 """An owner's schedules, by name, and the submission of those that are due."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from psycopg.types.json import Jsonb
@@ -12,10 +14,12 @@ from forge_schema.database.pool import Database, DatabaseUnreachable, Row
 from forge_schema.ending import storable
 from forge_schema.model.errors import ForgeError, JobInvalid, nearest
 from forge_schema.model.job import Firing, IdempotencyConflict, Schedule
-from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import TERMINAL_STATES
-from forge_schema.queue.submission import LaneIds, Submission
 from forge_schema.schedules.times import INSTANT, Cron, spelled_out
+
+if TYPE_CHECKING:
+    from forge_schema.model.spec import JobSpec
+    from forge_schema.queue.submission import LaneIds
 
 SHOWN = 3
 
@@ -122,8 +126,7 @@ class Schedules:
         if job_id is None:
             if not row["overlap"] and row["last_state"] not in {None, *TERMINAL_STATES}:
                 raise StillRunning(row)
-            queue = Submission(self._database, self._actor, lane_ids)
-            job_id = queue.submit([job], any_owner=False)[0]
+            job_id = _submit(self._database, job, self._actor, lane_ids)
         note = {"schedule_id": row["id"], "due_at": due_at, "job_id": job_id}
         self._database.rows("ran_schedule", again=True, **note)
         return job_id
@@ -247,9 +250,8 @@ class DueSchedules:
 
     def _submitted(self, row: Row) -> int:
         job = _job(row)
-        queue = Submission(self._database, f"schedule:{row['name']}", self._lane_ids)
         try:
-            return queue.submit([job], any_owner=False)[0]
+            return _submit(self._database, job, f"schedule:{row['name']}", self._lane_ids)
         except IdempotencyConflict:
             # Submitted before, and then the schedule got another job.
             if (job_id := _before(self._database, job)) is None:
@@ -259,8 +261,17 @@ class DueSchedules:
 
 def _job(row: Row) -> JobSpec:
     """Return a schedule's job for the time `next_at`."""
+    # As in `Queue.submit`: most sweepers fire nothing.
+    from forge_schema.model.spec import JobSpec  # noqa: PLC0415
+
     key = Firing(schedule=row["name"], due_at=row["next_at"]).key(row["id"])
     return JobSpec.model_validate({**row["spec"], "owner": row["owner"], "idempotency_key": key})
+
+
+def _submit(database: Database, job: JobSpec, actor: str, lane_ids: LaneIds) -> int:
+    from forge_schema.queue.submission import Submission  # noqa: PLC0415 - as above
+
+    return Submission(database, actor, lane_ids).submit([job], any_owner=False)[0]
 
 
 def _before(database: Database, job: JobSpec) -> int | None:

@@ -9,7 +9,6 @@ from uuid import UUID
 from pydantic import BaseModel, Field
 
 from forge_schema.model.notifications import (
-    OF_WORKERS,
     Delivery,
     DeliveryState,
     KeptNotification,
@@ -20,7 +19,7 @@ from forge_schema.model.notifications import (
     NotifierChanges,
     Retried,
 )
-from forge_schema.model.states import Role
+from forge_schema.model.states import OF_WORKERS, Role
 from forge_schema.model.stored import PAGE
 from forge_schema.service.caller import Forbidden, Verbs
 from forge_schema.service.parameters import Count, Owner, OwnerInBody

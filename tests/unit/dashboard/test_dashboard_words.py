@@ -14,8 +14,10 @@ import pytest
 from forge_functions.dashboard import words
 from forge_functions.dashboard.page import MARKS, THEMES, environment
 from forge_schema.explain.past import ADVICE, CORRECT_IT, READ_OUTPUT, RETRY_IT, UPLOADED_ANEW
-from forge_schema.model.notifications import DeliveryState, NotificationKind, Occasion
+from forge_schema.model.notifications import DeliveryState
 from forge_schema.model.states import (
+    NotificationKind,
+    Occasion,
     Phase,
     Reason,
     Role,

@@ -11,11 +11,10 @@ from forge_schema.model.notifications import (
     DeliveryState,
     KeptNotification,
     Notification,
-    NotificationKind,
     Notifier,
-    Occasion,
 )
 from forge_schema.model.quantities import counted
+from forge_schema.model.states import NotificationKind, Occasion
 
 from forge_client.backend import Backend
 from forge_client.cli.options.command_line import VerbNames

@@ -7,27 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from forge_schema.model.fields import Answer, Flag, KnownFields, Note, Open, Record, Text, Word
-
-
-class NotificationKind(StrEnum):
-    """How a notification is sent: a signed webhook, a message of Slack's format, or an e-mail."""
-
-    WEBHOOK = "webhook"
-    SLACK = "slack"
-    EMAIL = "email"
-
-
-class Occasion(StrEnum):
-    """What a notification can tell of; what workers do is for admins."""
-
-    STARTED = "started"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    STALLED = "stalled"
-    APPROVAL = "approval"
-    WORKER_OFFLINE = "worker_offline"
-    WORKER_SUSPECTED = "worker_suspected"
+from forge_schema.model.states import NotificationKind, Occasion
 
 
 class DeliveryState(StrEnum):
@@ -41,7 +21,6 @@ class DeliveryState(StrEnum):
 # Its name is part of a path, and of the subject of an e-mail.
 NotificationName = Annotated[Word, Field(max_length=100)]
 # Ended without success, or in need of somebody.
-OF_WORKERS = (Occasion.WORKER_OFFLINE, Occasion.WORKER_SUSPECTED)
 TROUBLE = (Occasion.FAILED, Occasion.STALLED, Occasion.APPROVAL)
 
 

@@ -6,13 +6,8 @@ from uuid import UUID
 from fastapi import Form, Request, Response
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import Text, Word
-from forge_schema.model.notifications import (
-    OF_WORKERS,
-    TROUBLE,
-    DeliveryState,
-    NotificationKind,
-    Occasion,
-)
+from forge_schema.model.notifications import TROUBLE, DeliveryState
+from forge_schema.model.states import OF_WORKERS, NotificationKind, Occasion
 from pydantic import BaseModel
 
 from forge_functions.dashboard.formats import fault_of
