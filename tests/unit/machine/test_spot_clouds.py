@@ -216,6 +216,33 @@ class Elsewhere(FakeCloud):
         return 307, "", {"Location": f"{self.place}{asked.path}"}
 
 
+class Anything(FakeCloud):
+    """Has the same answer to everything, as some proxies and sandboxes have."""
+
+    def __init__(self, body: str) -> None:
+        super().__init__()
+        self.body = body
+
+    def answer(self, asked: Asked) -> Answer:  # noqa: ARG002  as it says
+        return 200, self.body, {"Metadata-Flavor": "Google"}
+
+
+@pytest.mark.parametrize("body", ["", "ok", "<html>log in</html>\n", '{"a": 1}', "x" * (2 << 20)])
+@pytest.mark.parametrize("cloud", [Aws, Gcp, Azure])
+def test_a_server_that_answers_anything_tells_no_notice(
+    cloud: Callable[[Metadata], Cloud], body: str
+) -> None:
+    heard = list[Notice]()
+    with reached(Anything(body)) as metadata:
+        watch = SpotWatch([cloud(metadata)], heard.append)
+        for _ in range(3):
+            watch.step()
+        assert heard == []
+        if len(body) > 1 << 20:
+            with pytest.raises(MetadataAbsent, match="does not end"):
+                cloud(metadata).here()
+
+
 def test_no_redirect_is_followed_and_who_is_absent_is_asked_less_and_less() -> None:
     real, heard = FakeAws(), list[Notice]()
     real.interrupt(60)

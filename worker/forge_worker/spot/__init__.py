@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from functools import cached_property
+from time import monotonic
 
 import httpx
 from forge_schema.classes import dataclass
@@ -17,6 +18,10 @@ PLACE = "http://169.254.169.254"
 CONNECT_S = 1.0
 READ_S = 5.0
 OK, MISSING = 200, 404
+# Every answer of a metadata server is much shorter.
+MOST_BYTES = 1 << 20
+# They describe the body as it was sent.
+AS_SENT = ("Content-Encoding", "Content-Length", "Transfer-Encoding")
 
 
 class NoticeKind(StrEnum):
@@ -110,17 +115,31 @@ class Metadata:
         json: object = None,
         read_s: float = READ_S,
     ) -> httpx.Response:
-        """Return the response, whatever its status; `MetadataAbsent` if nothing answers."""
+        """Return the response, whatever its status; `MetadataAbsent` if there is none or no end."""
         timeout = httpx.Timeout(read_s, connect=CONNECT_S)
         try:
-            return self._client.request(
+            with self._client.stream(
                 method, path, headers=dict(headers), params=params, json=json, timeout=timeout
-            )
+            ) as answer:
+                return _whole(answer)
         except httpx.HTTPError as error:
             raise MetadataAbsent(f"{type(error).__name__}: {error}") from error
 
     def close(self) -> None:
         self._client.close()
+
+
+def _whole(answer: httpx.Response) -> httpx.Response:
+    """Return a response with its body; `MetadataAbsent` if that is too long or takes too long."""
+    body, until = bytearray(), monotonic() + READ_S
+    for part in answer.iter_bytes():
+        body += part
+        if len(body) > MOST_BYTES or monotonic() > until:
+            raise MetadataAbsent(f"{answer.url.path}: the answer does not end")
+    headers = [it for it in answer.headers.multi_items() if it[0].title() not in AS_SENT]
+    return httpx.Response(
+        answer.status_code, headers=headers, content=bytes(body), request=answer.request
+    )
 
 
 def good(answer: httpx.Response) -> httpx.Response:

@@ -5,6 +5,7 @@ https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events
 https://cloud.google.com/compute/docs/instances/create-use-spot#detect-preemption
 """
 
+import re
 from collections.abc import Callable
 from time import monotonic
 from typing import Any
@@ -53,11 +54,12 @@ class Aws:
             MetadataAbsent: no metadata server answers.
         """
         if (answer := self._get("spot/instance-action")) is not None:
-            at = iso_time(_document(answer).get("time"))
+            at = iso_time(_said(answer, "action").get("time"))
             return Notice(
                 self.name, NoticeKind.INTERRUPTION, left_s(at, said_at(answer), AWS_NOTICE_S)
             )
-        if self._get("events/recommendations/rebalance") is not None:
+        if (answer := self._get("events/recommendations/rebalance")) is not None:
+            _said(answer, "noticeTime")
             return Notice(self.name, NoticeKind.REBALANCE)
         return None
 
@@ -91,12 +93,18 @@ class Aws:
 
 
 def _document(answer: httpx.Response) -> dict[str, Any]:
-    """Return the document; a notice that cannot be parsed still counts as one."""
     try:
         document = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def _said(answer: httpx.Response, field: str) -> dict[str, Any]:
+    """Return a notice; `MetadataAbsent` if it is none, as from a server that answers anything."""
+    if field not in (document := _document(answer)):
+        raise MetadataAbsent(f"{answer.url.path}: no notice")
+    return document
 
 
 # How long before it happens an event is announced.
@@ -105,6 +113,8 @@ STARTED = "Started"
 AZURE = {"Metadata": "true"}
 EVENTS, VERSION = "/metadata/scheduledevents", {"api-version": "2020-07-01"}
 NAME = "/metadata/instance/compute/name"
+# Of a virtual machine, and not a page of a proxy.
+NAMED = re.compile(r"[\w.-]{1,80}")
 PRIORITY = "/metadata/instance/compute/priority"
 INSTANCE_VERSION = {"api-version": "2021-02-01", "format": "text"}
 # The very first request enables the service, which takes up to two minutes.
@@ -124,7 +134,8 @@ class Azure:
     def here(self) -> bool:
         """Return whether this machine runs on Azure."""
         answer = good(self._metadata.ask("GET", NAME, AZURE, params=INSTANCE_VERSION))
-        self._machine = answer.text.strip()
+        name = answer.text.strip()
+        self._machine = name if NAMED.fullmatch(name) else ""
         return bool(self._machine)
 
     def look(self) -> Notice | None:
