@@ -80,10 +80,7 @@ def _run() -> None:
         sys.exit(ExitCode.FAILED)
     except OSError as error:
         _debug(error)
-        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        narration.complain(
-            ClientError(what, hint="check the path, the disk and your permissions there")
-        )
+        narration.complain(_of_the_system(error))
         sys.exit(ExitCode.FAILED)
     except ModuleNotFoundError as error:
         _debug(error)
@@ -93,6 +90,21 @@ def _run() -> None:
         _debug(error)
         narration.complain(_unexpected(error))
         sys.exit(ExitCode.FAILED)
+
+
+def _of_the_system(error: OSError) -> ClientError:
+    if isinstance(error, FileNotFoundError) and not error.filename and not _has_current_folder():
+        hint = "change to one that is there: cd"
+        return ClientError("the current folder no longer exists", hint=hint)
+    what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    return ClientError(what, hint="check the path, the disk and your permissions there")
+
+
+def _has_current_folder() -> bool:
+    try:
+        return bool(os.getcwd())  # noqa: PTH109 - asked of the system, and no path is made of it
+    except FileNotFoundError:
+        return False
 
 
 def _not_here(error: ModuleNotFoundError) -> ClientError:

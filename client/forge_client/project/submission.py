@@ -14,7 +14,7 @@ from forge_schema.model.bundles import SEGMENT_BYTES
 from forge_schema.model.fields import is_handle
 from forge_schema.model.states import Launcher
 
-from forge_client.errors import OptionInvalid
+from forge_client.errors import ClientError, OptionInvalid
 from forge_client.project.bundle import Listing, pack, pack_listing, packed_before, remember
 from forge_client.project.environment.packages import WithPackages, choose_packages
 from forge_client.project.git.changes import UNCOMMITTED, git_state
@@ -114,9 +114,17 @@ def _upload_files(backend: Backend, listing: Listing, limit: int, bar: Bar) -> U
 
 
 def _packed(listing: Listing, folder: Path, limit: int, progress: Progress) -> Bundle:
-    if listing.total_bytes > SEGMENT_BYTES:
-        return pack_segments(listing, folder, limit_bytes=limit, progress=progress)
-    return pack_listing(listing, folder / "bundle.tar.zst", limit_bytes=limit, progress=progress)
+    try:
+        if listing.total_bytes > SEGMENT_BYTES:
+            return pack_segments(listing, folder, limit_bytes=limit, progress=progress)
+        out = folder / "bundle.tar.zst"
+        return pack_listing(listing, out, limit_bytes=limit, progress=progress)
+    except OSError as error:
+        raise ClientError(
+            f"the folder cannot be packed in {folder.parent}: {error.strerror}",
+            hint="make room there, or name another folder: TMPDIR=/path forge submit …",
+            code="file_unwritable",
+        ) from error
 
 
 def _missing(backend: Backend, bundle: Bundle) -> int:

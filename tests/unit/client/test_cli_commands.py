@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import forge_client
 import pytest
@@ -11,6 +12,9 @@ from forge_client.cli.commands import PLACES, app
 from forge_client.cli.options.command_line import COMMANDS
 from support.client.loaded import few
 from typer.testing import CliRunner
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HEAVY = ("forge_client.cli.jobs", "forge_client.sdk.client", "httpx")
 # What no everyday command needs through a server, though each is installed.
@@ -97,6 +101,14 @@ def test_a_command_without_stderr_does_what_it_does_with_it() -> None:
         ["/bin/sh", "-c", command, sys.executable, code], stdout=subprocess.PIPE, check=True
     )
     assert done.stdout
+
+
+def test_a_folder_that_was_removed_under_a_shell_is_named(tmp_path: Path) -> None:
+    words = ["--url", "http://127.0.0.1:1", "submit", ".", "--", "true"]
+    code = f"import sys; from forge_client.main import main; sys.argv[1:] = {words}; main()"
+    command = ["/bin/sh", "-c", 'rmdir "$PWD" && "$0" -c "$1"', sys.executable, code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    assert b"the current folder no longer exists" in done.stderr
 
 
 def test_the_package_offers_what_it_promises() -> None:

@@ -22,6 +22,8 @@ from forge_client.project.bundle import (
     scan,
 )
 from forge_client.project.listing import BundleEntry, sentence
+from forge_client.project.submission import _packed
+from forge_schema.model.bundles import SEGMENT_BYTES
 from forge_worker.prepare.bundle import ArchiveLimits, extract
 from hypothesis import assume, given, reject, settings
 from support import trees
@@ -392,6 +394,17 @@ class TestRefused:
             pack(project, tmp_path / "b", limit_bytes=LIMIT, progress=meanwhile)
         assert caught.value.code == "file_changed"
         assert sorted(tmp_path.iterdir()) == [project]
+
+    @pytest.mark.parametrize("size", [1, SEGMENT_BYTES])
+    def test_the_place_where_it_could_not_be_packed_is_named(
+        self, project: Path, tmp_path: Path, size: int
+    ) -> None:
+        (tmp_path / "full").write_text("no folder")
+        with (project / "more").open("wb") as file:
+            file.truncate(size)
+        with pytest.raises(ClientError, match=f"cannot be packed in {tmp_path}: ") as caught:
+            _packed(scan(project), tmp_path / "full", 1 << 30, lambda _: None)
+        assert "TMPDIR" in caught.value.hint
 
     def test_a_file_that_disappears_before_it_is_packed(
         self, project: Path, tmp_path: Path
