@@ -15,13 +15,7 @@ from typing import TypeVar
 
 from forge_schema.model.bundles import folded_name
 from forge_schema.model.quantities import counted
-from forge_schema.model.stored import (
-    Artifact,
-    ArtifactChunk,
-    below_a_link,
-    in_chunks,
-    stays_inside,
-)
+from forge_schema.model.stored import Artifact, ArtifactChunk, below_a_link, in_chunks, stays_inside
 
 from forge_client.backend import Backend
 from forge_client.errors import ClientError
@@ -190,10 +184,7 @@ def _place(path: Path, artifact: Artifact, fetch: Fetch, chunk: ArtifactChunk) -
 
 
 def download_all(
-    backend: Backend,
-    artifacts: Sequence[Artifact],
-    folder: Path,
-    progress: Progress | None = None,
+    backend: Backend, artifacts: Sequence[Artifact], folder: Path, progress: Progress | None = None
 ) -> list[Path]:
     """Write artifacts to a folder; identical existing files are left alone.
 

@@ -160,11 +160,7 @@ def forwarded(
     words += ["-o", "PermitLocalCommand=yes", "-o", f"LocalCommand=echo {READY}"]
     given = command(host(job_id, rank), *words, ports=list(ports.values()))
     process = subprocess.Popen(  # noqa: S603 - fixed words and numbers
-        given,
-        env=environment(backend),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
+        given, env=environment(backend), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
     )
     with process:
         try:

@@ -33,14 +33,7 @@ from forge_functions.middleware.slow_clients import (
     most_connections,
 )
 from forge_functions.middleware.turns import TakingTurns
-from forge_functions.routes import (
-    bundles,
-    health,
-    objects,
-    shells,
-    token,
-    verbs,
-)
+from forge_functions.routes import bundles, health, objects, shells, token, verbs
 from forge_functions.routes.metrics import metered
 from forge_functions.routes.workers import join
 from forge_functions.routes.workers import protocol as workers

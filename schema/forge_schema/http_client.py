@@ -100,10 +100,7 @@ def tls_context(ca: Path | None = None, *, verify: bool = True) -> ssl.SSLContex
 
 
 def open_client(
-    program: str,
-    tls: ssl.SSLContext,
-    timeout: httpx.Timeout,
-    auth: httpx.Auth | None = None,
+    program: str, tls: ssl.SSLContext, timeout: httpx.Timeout, auth: httpx.Auth | None = None
 ) -> httpx.Client:
     """Return a client that sends `program` and its version as the user agent."""
     headers = {"User-Agent": f"{program}/{version('forge-queue')}"}

@@ -68,10 +68,7 @@ class Signing(httpx.Auth):
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
         # The library is needed only for signing.
-        from http_message_signatures import (  # noqa: PLC0415
-            HTTPMessageSigner,
-            MappingKeyResolver,
-        )
+        from http_message_signatures import HTTPMessageSigner, MappingKeyResolver  # noqa: PLC0415
         from http_message_signatures.algorithms import ED25519  # noqa: PLC0415
 
         self.private = private
@@ -125,9 +122,7 @@ def read_signing_key(path: Path) -> Ed25519PrivateKey:
 def _load(content: bytes) -> Ed25519PrivateKey:
     from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415
-        Ed25519PrivateKey,
-    )
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
 
     ssh = b"BEGIN OPENSSH PRIVATE KEY" in content
     load = serialization.load_ssh_private_key if ssh else serialization.load_pem_private_key

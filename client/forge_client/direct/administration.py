@@ -49,12 +49,7 @@ class DirectAdmin(Admin):
         )  # fmt: skip
 
     def upgrade_line(
-        self,
-        *,
-        url: str | None = None,
-        server: str = "",
-        digest: str = "",
-        authority: str = "",
+        self, *, url: str | None = None, server: str = "", digest: str = "", authority: str = ""
     ) -> UpgradeLine:
         """Return the line to paste on machines that have joined, for the server's version.
 
@@ -106,12 +101,7 @@ class DirectNotifications(Notifying):
     server_url: str | None = None
 
     def keep(
-        self,
-        name: str,
-        wanted: Mapping[str, Any],
-        *,
-        server: str = "",
-        owner: str | None = None,
+        self, name: str, wanted: Mapping[str, Any], *, server: str = "", owner: str | None = None
     ) -> KeptNotification:
         """Store a notification, with links to the dashboard of a `forge up`."""
         return super().keep(name, wanted, server=server or self.server_url or "", owner=owner)

@@ -21,13 +21,7 @@ from forge_schema.storage import Store, keys, open_store
 
 from forge_client.backend import Backend
 from forge_client.direct import checked_url, raising_client_errors, translated
-from forge_client.downloads import (
-    at_once,
-    put_together,
-    verified_code,
-    verified_file,
-    write_whole,
-)
+from forge_client.downloads import at_once, put_together, verified_code, verified_file, write_whole
 from forge_client.errors import ClientError
 from forge_client.plain.place import SLOWEST_UP_S
 from forge_client.plain.unpacking import unpacked

@@ -9,14 +9,7 @@ from typing import Any, cast
 from urllib.parse import quote
 from uuid import UUID
 
-from forge_schema.model.results import (
-    MOST_RUNS,
-    Run,
-    Runs,
-    drawn_metric,
-    in_order,
-    require_columns,
-)
+from forge_schema.model.results import MOST_RUNS, Run, Runs, drawn_metric, in_order, require_columns
 from forge_schema.model.stored import Stored
 from forge_schema.service.findings import Findings
 from forge_schema.service.verb import Parameter, Verb, item_of

@@ -114,14 +114,7 @@ class Transport:
         given = {name: value for name, value in params.items() if value is not None}
         return self.ask("GET", path, again=True, params=given)
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        body: Fields | None = None,
-        *,
-        again: bool,
-    ) -> Any:  # noqa: ANN401 - as above
+    def send(self, method: str, path: str, body: Fields | None = None, *, again: bool) -> Any:  # noqa: ANN401 - as above
         """Send a request that changes something.
 
         Args:

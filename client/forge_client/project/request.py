@@ -79,8 +79,7 @@ def _some(value: object) -> list[object]:
 
 _Ids = Annotated[str, Field(pattern=r"^\s*[0-9]+\s*(,\s*[0-9]+\s*)*$")]
 Jobs = Annotated[
-    list[int] | None,
-    BeforeValidator(_jobs, json_schema_input_type=int | _Ids | list[int | _Ids]),
+    list[int] | None, BeforeValidator(_jobs, json_schema_input_type=int | _Ids | list[int | _Ids])
 ]
 
 

@@ -269,10 +269,7 @@ class Client(Plans, Administration):
         return self._submit([job], folder, None, include, None)[0]
 
     def run_handler(
-        self,
-        handler: str,
-        arguments: Mapping[str, Any] | None = None,
-        **spec: Unpack[NamedSpec],
+        self, handler: str, arguments: Mapping[str, Any] | None = None, **spec: Unpack[NamedSpec]
     ) -> Job:
         """Run a handler that an operator installed on a worker; it needs no project.
 

@@ -72,12 +72,7 @@ MARKS = {
 
 
 def page(
-    request: Request,
-    who: Visitor | None,
-    name: str,
-    status: int = 200,
-    /,
-    **context: object,
+    request: Request, who: Visitor | None, name: str, status: int = 200, /, **context: object
 ) -> Response:
     """Render a template, or with `?part=NAME` only its block of that name.
 
@@ -109,12 +104,7 @@ def page(
 
 
 def whole(
-    request: Request,
-    who: Visitor | None,
-    name: str,
-    status: int = 200,
-    /,
-    **context: object,
+    request: Request, who: Visitor | None, name: str, status: int = 200, /, **context: object
 ) -> HTMLResponse:
     """Render a whole template, even if a part was requested."""
     template = environment().get_template(name)

@@ -85,10 +85,7 @@ def _settings(given: Answers, certificate: Mapping[str, str]) -> bool:
     settings = {name: value for name, value in settings.items() if value}
     of_sweeper = {name: settings[name] for name in OF_SWEEPER}
     sweeper = given.etc / "sweeper.env"
-    changes = [
-        _write(given.file, settings),
-        _write(sweeper, {**read(sweeper), **of_sweeper}),
-    ]
+    changes = [_write(given.file, settings), _write(sweeper, {**read(sweeper), **of_sweeper})]
     return any(changes)
 
 

@@ -234,11 +234,7 @@ def _check(rest_s: float) -> None:
 
 
 def refused(
-    status: HTTPStatus,
-    code: str,
-    message: str,
-    rest_s: int = RETRY_AFTER_S,
-    hint: str = NARROWER,
+    status: HTTPStatus, code: str, message: str, rest_s: int = RETRY_AFTER_S, hint: str = NARROWER
 ) -> Refused:
     """Return the refusal of a request that may come again after a rest."""
     return Refused(status, code, message, hint=hint, headers={"Retry-After": str(rest_s)})

@@ -94,11 +94,7 @@ class Relay:
         return None if shell is None or shell.worker.done() else shell
 
     async def serve(
-        self,
-        caller: WebSocket,
-        ticket: Ticket,
-        use: Callable[[], bool],
-        call: Callable[[], object],
+        self, caller: WebSocket, ticket: Ticket, use: Callable[[], bool], call: Callable[[], object]
     ) -> None:
         """Connect an accepted caller with its worker until one of them leaves.
 

@@ -11,15 +11,7 @@ from forge_schema.explain.fit import GpuKind
 from forge_schema.explain.fleet import Candidate
 from forge_schema.explain.text import COUNTS, LABEL, SIZES, amount_text
 from forge_schema.model.quantities import MIB, counted, size_text
-from forge_schema.model.spec import (
-    GANG_NETWORK,
-    HANDLERS,
-    INPUT,
-    MAX_PRICE,
-    RUNS,
-    SECRET,
-    SPOT,
-)
+from forge_schema.model.spec import GANG_NETWORK, HANDLERS, INPUT, MAX_PRICE, RUNS, SECRET, SPOT
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import read
 

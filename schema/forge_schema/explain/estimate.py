@@ -72,8 +72,7 @@ def _by_pace(job: Row, fleet: FleetChances, ahead: int, past: Past) -> Estimate 
     period = duration_text(past.seconds)
     basis = f"{counted(ended, 'job')} competing for these workers succeeded within {period}"
     return Estimate(
-        wait_s=(ahead + 1) * past.seconds / ended,
-        basis=f"{basis}; {counted(ahead, 'job')} ahead",
+        wait_s=(ahead + 1) * past.seconds / ended, basis=f"{basis}; {counted(ahead, 'job')} ahead"
     )
 
 

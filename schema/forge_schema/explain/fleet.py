@@ -29,10 +29,7 @@ SERVES = {Chance.STARTS, Chance.BEHIND, Chance.RESERVED, Chance.BUSY}
 # In the order of `forge_parts`.
 PARTS = ("image", "environment", "bundle")
 # Why a worker takes no jobs although no admin asked for that.
-UNASKED = {
-    WorkerStatus.DRAINING: Chance.DRAINING,
-    WorkerStatus.CONSTRAINED: Chance.CONSTRAINED,
-}
+UNASKED = {WorkerStatus.DRAINING: Chance.DRAINING, WorkerStatus.CONSTRAINED: Chance.CONSTRAINED}
 
 
 @dataclass(frozen=True, slots=True)

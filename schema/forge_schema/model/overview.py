@@ -8,14 +8,7 @@ from pydantic import Field
 from forge_schema.compatibility import CountsDead
 from forge_schema.model.fields import Answer, Open, Record, ShownCounts
 from forge_schema.model.reading import report_rows
-from forge_schema.model.states import (
-    Asked,
-    Command,
-    Phase,
-    Reason,
-    WorkerKind,
-    WorkerStatus,
-)
+from forge_schema.model.states import Asked, Command, Phase, Reason, WorkerKind, WorkerStatus
 
 
 class Oldest(Record):

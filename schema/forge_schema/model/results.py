@@ -381,8 +381,7 @@ def measured(runs: Sequence[Run | SweepPoint]) -> list[str]:
     counts = Counter(key for run in runs for key in run.metrics if key not in others)
     half = max(counts.values(), default=0) / 2
     return sorted(
-        counts,
-        key=lambda key: (counts[key] < half, _says_little(key), -counts[key], len(key), key),
+        counts, key=lambda key: (counts[key] < half, _says_little(key), -counts[key], len(key), key)
     )
 
 

@@ -74,11 +74,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, allow: Sequence[s
     sent = {"Content-Type": "application/json", "User-Agent": AGENT, **headers}
     parts = urlsplit(url)
     connection = _connection(parts, allow)
-    with (
-        closing(connection),
-        saying_why(),
-        deadline(DEADLINE_S, lambda: connection.sock),
-    ):
+    with closing(connection), saying_why(), deadline(DEADLINE_S, lambda: connection.sock):
         connection.request("POST", _target(parts), body, sent)
         answer = connection.getresponse()
         # It may own the socket now.
@@ -174,11 +170,7 @@ def mail(
     letter = _letter(server.sender, to, lines, links, message_id)
     with saying_why():
         connection = _opened(server)
-    with (
-        closing(connection),
-        saying_why(LETTER_S),
-        deadline(LETTER_S, lambda: connection.sock),
-    ):
+    with closing(connection), saying_why(LETTER_S), deadline(LETTER_S, lambda: connection.sock):
         _sent(connection, server, letter)
 
 

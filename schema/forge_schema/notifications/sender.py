@@ -48,11 +48,7 @@ class DeliverySender:
     """
 
     def __init__(
-        self,
-        database: Database,
-        *,
-        threads: int = THREADS,
-        clock: Callable[[], float] = monotonic,
+        self, database: Database, *, threads: int = THREADS, clock: Callable[[], float] = monotonic
     ) -> None:
         self._database = database
         self._id = uuid4()
@@ -147,13 +143,7 @@ def deliver(rows: list[Row]) -> None:
         NotSent: this try failed.
     """
     # These take a while to import, and many sweepers never send anything.
-    from forge_schema.notifications.channels import (  # noqa: PLC0415
-        encoded,
-        mail,
-        post,
-        signed,
-        slack_body,
-    )
+    from forge_schema.notifications.channels import encoded, mail, post, signed, slack_body  # noqa: PLC0415
 
     first, messages = rows[0], [row["message"] for row in rows]
     match first["kind"]:

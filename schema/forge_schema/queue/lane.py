@@ -135,12 +135,7 @@ def read(row: Row) -> Lane:
 def needed(row: Row) -> Capacity:
     """Return the needs of a shape's jobs."""
     return Capacity(
-        row["cpus"],
-        row["memory_mb"],
-        row["disk_mb"],
-        row["gpus"],
-        row["gpu_model"],
-        row["vram_mb"],
+        row["cpus"], row["memory_mb"], row["disk_mb"], row["gpus"], row["gpu_model"], row["vram_mb"]
     )
 
 

@@ -212,6 +212,5 @@ class Benchmarks:
 
     def _unknown(self, sweep: str) -> SweepUnknown:
         return SweepUnknown(
-            f"{self._owner} has no sweep {sweep!r}",
-            hint="`forge sweep list` lists the sweeps",
+            f"{self._owner} has no sweep {sweep!r}", hint="`forge sweep list` lists the sweeps"
         )

@@ -243,7 +243,5 @@ def _verdicts(words: Sequence[str] | None) -> list[Verdict] | None:
         return None if words is None else [Verdict(word) for word in words]
     except ValueError as error:
         raise ForgeError(
-            str(error),
-            hint=f"choose one of {', '.join(Verdict)}",
-            code="option_invalid",
+            str(error), hint=f"choose one of {', '.join(Verdict)}", code="option_invalid"
         ) from None

@@ -65,9 +65,5 @@ def _open_s3(url: str, parts: SplitResult) -> Store:
 
     place = s3_place(url, parts)
     return S3Store(
-        place.bucket,
-        place.prefix,
-        endpoint_url=place.endpoint_url,
-        region=place.region,
-        url=url,
+        place.bucket, place.prefix, endpoint_url=place.endpoint_url, region=place.region, url=url
     )

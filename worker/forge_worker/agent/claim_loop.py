@@ -284,11 +284,7 @@ class ClaimLoop(Loop):
     name = "claim"
 
     def __init__(
-        self,
-        claims: Claims,
-        start: Callable[[Sequence[Granted]], None],
-        *,
-        period_s: float,
+        self, claims: Claims, start: Callable[[Sequence[Granted]], None], *, period_s: float
     ) -> None:
         super().__init__(period_s, woken=claims.woken)
         self._claims = claims

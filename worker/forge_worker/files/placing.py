@@ -11,14 +11,7 @@ from typing import TypeVar
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.stored import WORK
 
-from forge_worker.files.safe_files import (
-    Parts,
-    entered,
-    remove_tree,
-    status_from,
-    status_of,
-    walk,
-)
+from forge_worker.files.safe_files import Parts, entered, remove_tree, status_from, status_of, walk
 from forge_worker.files.saved_files import FilesSeen, SavedFiles
 
 # Some programs compare times in whole seconds.

@@ -176,9 +176,7 @@ class SavedFiles:
         if self.patterns:
             named = self.named()
             seen = FilesSeen(
-                seen.files | named.files,
-                seen.links | named.links,
-                seen.refused | named.refused,
+                seen.files | named.files, seen.links | named.links, seen.refused | named.refused
             )
         return seen
 

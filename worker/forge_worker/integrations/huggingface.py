@@ -6,9 +6,7 @@ import os
 from typing import Any
 
 from transformers import TrainerCallback  # type: ignore[import-not-found,unused-ignore]
-from transformers.trainer_utils import (  # type: ignore[import-not-found,unused-ignore]
-    get_last_checkpoint,
-)
+from transformers.trainer_utils import get_last_checkpoint  # type: ignore[import-not-found,unused-ignore]
 
 from forge_worker import job
 from forge_worker.integrations import group

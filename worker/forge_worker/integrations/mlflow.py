@@ -87,9 +87,7 @@ def _bridge(mlflow: Any) -> None:  # noqa: ANN401 - as above
     server = mlflow.get_tracking_uri()
     if not server.startswith("http") or _outages:
         return
-    from mlflow.store.tracking.rest_store import (  # type: ignore[import-not-found,unused-ignore]
-        RestStore,
-    )
+    from mlflow.store.tracking.rest_store import RestStore  # type: ignore[import-not-found,unused-ignore]
 
     outage = _outages[server] = TrackerOutage("MLflow's server", _away, _report)
     for method in BRIDGED:
@@ -99,10 +97,7 @@ def _bridge(mlflow: Any) -> None:  # noqa: ANN401 - as above
 
 def _away(error: Exception) -> bool:
     """Return whether a request failed because nobody answered; an answer has an error code."""
-    from mlflow.exceptions import (  # type: ignore[import-not-found,unused-ignore]
-        MlflowException,
-        RestException,
-    )
+    from mlflow.exceptions import MlflowException, RestException  # type: ignore[import-not-found,unused-ignore]
 
     message = str(error)
     silent = "failed with exception" in message or "failed with timeout" in message

@@ -49,9 +49,7 @@ class _Torch(group.Saver):
     def load(self, folder: Path) -> None:
         import torch  # type: ignore[import-not-found,unused-ignore]
         from torch.distributed import checkpoint
-        from torch.distributed.checkpoint.state_dict import (  # type: ignore[import-not-found,unused-ignore]
-            set_state_dict,
-        )
+        from torch.distributed.checkpoint.state_dict import set_state_dict  # type: ignore[import-not-found,unused-ignore]
 
         state = self._state()
         saved = checkpoint.FileSystemReader(folder).read_metadata()

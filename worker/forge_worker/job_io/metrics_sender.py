@@ -11,14 +11,7 @@ from forge_schema.model.quantities import size_text
 
 from forge_worker.attempt import LiveAttempt
 from forge_worker.circuit_breaker import CircuitOpen
-from forge_worker.job_io.metrics_file import (
-    LINE_BYTES,
-    Line,
-    measured,
-    parse,
-    progress_of,
-    step_of,
-)
+from forge_worker.job_io.metrics_file import LINE_BYTES, Line, measured, parse, progress_of, step_of
 from forge_worker.queue.gateway import Gateway
 
 FILE = "$FORGE_METRICS_FILE"

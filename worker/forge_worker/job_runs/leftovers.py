@@ -136,10 +136,7 @@ def _candidate(
     if _in_vain(record.attempt):
         return None
     if job_state.kept_exit(folders.root) is not None:
-        runner = next(
-            (each for each in runners if each.kind == record.kind),
-            None,
-        )
+        runner = next((each for each in runners if each.kind == record.kind), None)
         return None if runner is None else LeftoverAttempt(record, runner, None)
     if record.container in left:
         return LeftoverAttempt(record, *left[record.container])

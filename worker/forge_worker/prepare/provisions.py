@@ -138,9 +138,7 @@ class JobModuleProvision:
         """Return the spec with the module; raises OSError if it cannot be written."""
         mount = Mount(self._folder(), PLACE)
         return replace(
-            spec,
-            mounts=(*spec.mounts, mount),
-            python_dirs=(*spec.python_dirs, runner.place(mount)),
+            spec, mounts=(*spec.mounts, mount), python_dirs=(*spec.python_dirs, runner.place(mount))
         )
 
     def _folder(self) -> Path:

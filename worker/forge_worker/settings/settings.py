@@ -62,8 +62,7 @@ class ActSettings(BaseSettings, defer_build=True):
     )
     recover: bool = Field(default=False, description="clean up after a killed worker, and exit")
     reset_state: bool = Field(
-        default=False,
-        description="as --recover, and also delete its caches and name",
+        default=False, description="as --recover, and also delete its caches and name"
     )
 
     @property

@@ -61,11 +61,7 @@ COLUMNS: list[Column] = [
 DROP = ("SESSION OF", "SIGNED", "CREATED", "NAME", "SEES")
 KeyId = Annotated[
     str,
-    typer.Argument(
-        metavar="KEY",
-        help="The key's id, as in the list.",
-        autocompletion=names.keys,
-    ),
+    typer.Argument(metavar="KEY", help="The key's id, as in the list.", autocompletion=names.keys),
 ]
 
 
@@ -89,12 +85,10 @@ def create(
     name: Annotated[str, typer.Option(help="Name shown in the list.")] = "",
     expires: Expires = None,
     public_key_file: Annotated[
-        Path | None,
-        typer.Option(help="Ed25519 public key; every request must then be signed."),
+        Path | None, typer.Option(help="Ed25519 public key; every request must then be signed.")
     ] = None,
     team: Annotated[
-        str | None,
-        typer.Option(help="Team whose jobs it sees, too.", autocompletion=names.teams),
+        str | None, typer.Option(help="Team whose jobs it sees, too.", autocompletion=names.teams)
     ] = None,
     everyone: Annotated[
         bool, typer.Option("--everyone", help="Let it see all owners' jobs, and change none.")

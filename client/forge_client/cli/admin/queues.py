@@ -33,11 +33,7 @@ MOST = 2**31 - 1
 AT_ONCE = {"--jobs": "max_jobs", "--gpus": "max_gpus", "--guaranteed-gpus": "guaranteed_gpus"}
 LARGEST_AMOUNT = 1e12
 # What only owners have, in words.
-ONLY_OWNERS = {
-    "weight": "weight",
-    "approve_gpu_hours": "approvals",
-    "approve_cost": "approvals",
-}
+ONLY_OWNERS = {"weight": "weight", "approve_gpu_hours": "approvals", "approve_cost": "approvals"}
 
 
 class Amounts(NamedTuple):
@@ -209,12 +205,10 @@ def limit(
         typer.Option(help="An owner's requests above this cost wait for approval, or none."),
     ] = None,
     gpu_hours_per_month: Annotated[
-        str | None,
-        typer.Option(help="GPU-hours of an owner or team in a month, or none."),
+        str | None, typer.Option(help="GPU-hours of an owner or team in a month, or none.")
     ] = None,
     cost_per_month: Annotated[
-        str | None,
-        typer.Option(help="Cost of the jobs of an owner or team in a month, or none."),
+        str | None, typer.Option(help="Cost of the jobs of an owner or team in a month, or none.")
     ] = None,
     when_spent: Annotated[
         WhenSpent | None,

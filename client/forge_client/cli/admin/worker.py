@@ -170,8 +170,7 @@ Worker = Annotated[
     typer.Argument(metavar="WORKER", help="The worker's name or id.", autocompletion=workers_named),
 ]
 PublicKey = Annotated[
-    Path | None,
-    typer.Option(help="Ed25519 public key; the worker must then sign every request."),
+    Path | None, typer.Option(help="Ed25519 public key; the worker must then sign every request.")
 ]
 
 

@@ -39,11 +39,7 @@ PATIENCE_S = 60
 Rank = Annotated[int, typer.Option(help="Rank, of a job on several machines.", min=0)]
 
 
-def enter(
-    context: typer.Context,
-    job: JobId,
-    rank: Rank = 0,
-) -> None:
+def enter(context: typer.Context, job: JobId, rank: Rank = 0) -> None:
     """Run a command inside a running job, `sh` by default, with its exit code.
 
     It has the job's user, folder and variables, and this terminal if there is one. Through a

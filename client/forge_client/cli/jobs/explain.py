@@ -8,15 +8,7 @@ from forge_schema.model.explanation import Chance, Explanation, Remedy, Requirem
 from forge_schema.model.fields import Record
 from forge_schema.model.job import MOST_EXPLAINED
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
-from forge_schema.model.spec import (
-    GANG_NETWORK,
-    HANDLERS,
-    INPUT,
-    MAX_PRICE,
-    RUNS,
-    SECRET,
-    SPOT,
-)
+from forge_schema.model.spec import GANG_NETWORK, HANDLERS, INPUT, MAX_PRICE, RUNS, SECRET, SPOT
 from forge_schema.model.states import Budget, reason_in_words
 
 from forge_client.cli.options.names import LAST, JobId
@@ -76,8 +68,7 @@ def explain(
     context: typer.Context,
     job: JobId = LAST,
     everything: Annotated[
-        bool,
-        typer.Option("--all", help=f"Up to {counted(MOST_EXPLAINED, 'worker')}, not {SHOWN}."),
+        bool, typer.Option("--all", help=f"Up to {counted(MOST_EXPLAINED, 'worker')}, not {SHOWN}.")
     ] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:

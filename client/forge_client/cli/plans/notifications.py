@@ -93,8 +93,7 @@ def add(
         typer.Option(help="Event to report; may be repeated. [failed, stalled, approval]"),
     ] = None,
     query: Annotated[
-        str | None,
-        typer.Option("--query", "-q", help="Which jobs, as in `forge ps`; '' for all."),
+        str | None, typer.Option("--query", "-q", help="Which jobs, as in `forge ps`; '' for all.")
     ] = None,
     everyone: Annotated[
         bool | None,
@@ -215,8 +214,7 @@ def retry(
 def setup(
     context: typer.Context,
     smtp: Annotated[
-        str | None,
-        typer.Option(help="Mail server, smtp://user:password@host:587; empty for none."),
+        str | None, typer.Option(help="Mail server, smtp://user:password@host:587; empty for none.")
     ] = None,
     sender: Annotated[str | None, typer.Option(help="Address that e-mail comes from.")] = None,
     allow: Annotated[

@@ -120,11 +120,7 @@ def logs(given: Given) -> None:
 
 def report(given: Given) -> None:
     """Answer `forge report show`."""
-    from forge_client.cli.show.report_rows import (  # noqa: PLC0415 - only for this
-        ReportFormat,
-        ReportPart,
-        show_report,
-    )
+    from forge_client.cli.show.report_rows import ReportFormat, ReportPart, show_report  # noqa: PLC0415 - only for this
 
     form = given.pop("form", None) or os.environ.get("FORGE_OUTPUT") or ReportFormat.TABLE
     _only(given, "name", "since", "until", "by", "count")
@@ -138,11 +134,7 @@ def report(given: Given) -> None:
 
 def cancel(given: Given) -> None:
     """Answer `forge cancel`."""
-    from forge_client.cli.show.acting import (  # noqa: PLC0415 - only for this
-        cancel_one,
-        each_of,
-        require_all,
-    )
+    from forge_client.cli.show.acting import cancel_one, each_of, require_all  # noqa: PLC0415 - only for this
 
     _only(given, "jobs", "yes")
     jobs = given.get("jobs", ())

@@ -40,11 +40,7 @@ def log(
     """Return the end of a job's output, or the output after or before a position."""
     # The job's state was read first: an ended job's output was complete by then.
     reader = LogPieces(
-        Jobs(shared.database),
-        shared.store,
-        job.job_id,
-        rank=where.rank,
-        attempt=where.attempt,
+        Jobs(shared.database), shared.store, job.job_id, rank=where.rank, attempt=where.attempt
     )
     if where.after is not None:
         writing = job.attempt if job.state == "running" else None

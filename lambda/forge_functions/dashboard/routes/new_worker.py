@@ -64,10 +64,7 @@ def create(  # noqa: PLR0917 - the framework passes each by name
     if gives == "line":
         return line_page(request, who, shared, name, kind, labels, expiry)
     made = shared.service(who).admin.create_worker(
-        name,
-        ephemeral=kind is WorkerKind.EPHEMERAL,
-        labels=labels_of(labels),
-        lasts=expiry.lasts,
+        name, ephemeral=kind is WorkerKind.EPHEMERAL, labels=labels_of(labels), lasts=expiry.lasts
     )
     return token_page(request, who, shared, int(made.id), name, made.text)
 

@@ -19,14 +19,7 @@ from forge_schema.model.fields import (
 )
 from forge_schema.model.fields import Word as Name
 from forge_schema.model.spec.inputs import Inputs
-from forge_schema.model.spec.options import (
-    CHECKPOINTS,
-    CODE,
-    FAILURES,
-    RESOURCES,
-    START,
-    Option,
-)
+from forge_schema.model.spec.options import CHECKPOINTS, CODE, FAILURES, RESOURCES, START, Option
 from forge_schema.model.spec.parts import (
     MOST_NODES,
     MOST_PATTERNS,

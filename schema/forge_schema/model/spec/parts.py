@@ -3,10 +3,7 @@
 import hashlib
 import json
 import re
-from json.encoder import (  # type: ignore[attr-defined]  # the stubs lack the encoder in C
-    c_make_encoder,
-    encode_basestring_ascii,
-)
+from json.encoder import c_make_encoder, encode_basestring_ascii  # type: ignore[attr-defined]  # the stubs lack the encoder in C
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -122,9 +119,7 @@ def _image(name: str) -> str:
 BELOW: JsonDict = {"pattern": r"^((?!\.\.?/)[^/\\]+/)*(?!\.\.?$)[^/\\]+$"}
 OWN_NAME: JsonDict = {"pattern": "^(?!FORGE_|LD_|NVIDIA_)[A-Za-z_][A-Za-z0-9_]{0,99}$"}
 RelativePath = Annotated[
-    Text,
-    Field(min_length=1, max_length=500, json_schema_extra=BELOW),
-    AfterValidator(_relative),
+    Text, Field(min_length=1, max_length=500, json_schema_extra=BELOW), AfterValidator(_relative)
 ]
 CheckpointPattern = Annotated[RelativePath, AfterValidator(_without_braces)]
 EnvName = Annotated[str, Field(json_schema_extra=OWN_NAME), AfterValidator(_env_name)]
@@ -202,10 +197,7 @@ class Resources(KnownFields, BaseModel):
 
     accelerator: Annotated[Accelerator, Option("Kind of device.", RESOURCES)] = "any"
     gpus: Annotated[
-        int,
-        Field(ge=0, le=64),
-        NUMERIC,
-        Option("Number of GPUs.", RESOURCES, names="--gpu --gpus"),
+        int, Field(ge=0, le=64), NUMERIC, Option("Number of GPUs.", RESOURCES, names="--gpu --gpus")
     ] = 0
     gpu_model: Annotated[
         Name,

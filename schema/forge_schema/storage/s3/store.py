@@ -228,13 +228,7 @@ class S3Store:
         self._client.put_object(Bucket=self._bucket, Key=name, Body=data, IfNoneMatch="*")
 
     def _put_large(
-        self,
-        key: str,
-        file: BinaryIO,
-        size: int,
-        progress: Progress | None,
-        *,
-        if_absent: bool,
+        self, key: str, file: BinaryIO, size: int, progress: Progress | None, *, if_absent: bool
     ) -> bool:
         # Check first: S3 evaluates the condition only after every part has been sent.
         if if_absent and self.size(key) is not None:

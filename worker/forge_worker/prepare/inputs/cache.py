@@ -31,12 +31,7 @@ from forge_worker.clock import this_boot
 from forge_worker.files.safe_files import Parts, entered, walk, weight
 from forge_worker.files.small_files import write_atomically
 from forge_worker.prepare.cache import LruFolders, visible
-from forge_worker.prepare.inputs.source import (
-    InputListing,
-    InputSource,
-    InputUnusable,
-    RemoteFile,
-)
+from forge_worker.prepare.inputs.source import InputListing, InputSource, InputUnusable, RemoteFile
 from forge_worker.transfers import TRANSFERS, batches
 from forge_worker.transfers.fetching import FetchedFile, Fetcher
 

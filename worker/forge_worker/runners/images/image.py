@@ -160,10 +160,7 @@ def removed(name: str) -> StartFailed:
 
 
 def _pulled(
-    client: DockerClient,
-    name: str,
-    reference: Reference,
-    hear: Callable[[dict[str, Any]], None],
+    client: DockerClient, name: str, reference: Reference, hear: Callable[[dict[str, Any]], None]
 ) -> dict[str, Any]:
     refusal, final = _refusal(client, reference.full, hear)
     image = None if refusal else find(client, reference)

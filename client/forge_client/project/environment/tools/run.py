@@ -21,8 +21,7 @@ NOTEBOOK_SCRIPT = (
     ' "$notebook" "$FORGE_OUTPUT_DIR/${notebook##*/}"'
 )
 BLOCK = re.compile(
-    r"^# /// (?P<type>[a-zA-Z0-9-]+)[ \t]*$\s(?P<content>(^#(| .*)$\s)+)^# ///[ \t]*$",
-    re.MULTILINE,
+    r"^# /// (?P<type>[a-zA-Z0-9-]+)[ \t]*$\s(?P<content>(^#(| .*)$\s)+)^# ///[ \t]*$", re.MULTILINE
 )
 TOOLS = ("uv", "poetry", "pdm", "pipenv", "hatch", "pixi")
 # These run a script in an environment with the packages that it lists itself.

@@ -42,10 +42,7 @@ def notifications(request: Request, who: SeesPages, shared: Shared) -> Response:
 
 @router.post("/add")
 def add(
-    request: Request,
-    who: SubmitsByPage,
-    shared: Shared,
-    form: Annotated[NewNotification, Form()],
+    request: Request, who: SubmitsByPage, shared: Shared, form: Annotated[NewNotification, Form()]
 ) -> Response:
     """Store a notification under a name that has none, and show the secret of its webhooks once."""
     wanted = form.model_dump(mode="json", exclude={"name"})

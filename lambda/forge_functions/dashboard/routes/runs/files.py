@@ -80,12 +80,7 @@ def image(_who: SeesPages, job: PageJob, shared: Shared, path: FilePath) -> Resp
 
 @router.get("/checkpoint")
 def checkpoint(  # noqa: PLR0917 - the page's parameters
-    request: Request,
-    who: SeesPages,
-    job: PageJob,
-    shared: Shared,
-    attempt: Attempt,
-    number: Number,
+    request: Request, who: SeesPages, job: PageJob, shared: Shared, attempt: Attempt, number: Number
 ) -> Response:
     """List the files of a checkpoint."""
     keys = JobStory(shared.database, job.job_id).checkpoint(attempt, number)

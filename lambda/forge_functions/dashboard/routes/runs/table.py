@@ -92,11 +92,7 @@ class Table(JobList):
     def _read(self, sort: str | None) -> Runs:
         findings = self.shared.service(self.who).findings
         return findings.runs(
-            self.text,
-            sort=sort,
-            descending=self.down,
-            curve=self._drawable,
-            count=self.most,
+            self.text, sort=sort, descending=self.down, curve=self._drawable, count=self.most
         )
 
     @property
