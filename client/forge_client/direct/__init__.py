@@ -27,7 +27,7 @@ def translated() -> Iterator[None]:
                 # Only the commands that submit have read requests.
                 from forge_client.project.request import refused  # noqa: PLC0415
 
-                raise refused(error.faults[0]) from None
+                raise refused(error.faults[0], of_job=bool(error.place)) from None
             except ValidationError as error:
                 from forge_client.project.request import invalid  # noqa: PLC0415 - as above
 

@@ -368,13 +368,17 @@ def nothing_to_keep(folder: object) -> ClientError:
     )
 
 
-def refused(first: Mapping[str, Any]) -> ClientError:
-    """Return an error that names the wrong field and its fault, from pydantic's first error."""
+def refused(first: Mapping[str, Any], *, of_job: bool = True) -> ClientError:
+    """Return an error that names the wrong field and its fault, from pydantic's first error.
+
+    The fields of a job are options too, of which a hint tells.
+    """
     # An option or a key of forge.toml, whichever table it is in.
     field = ".".join(str(part) for part in first["loc"]).removeprefix("resources.")
     if first["type"] == "extra_forbidden":
-        return _unknown(field)
-    return ClientError(in_own_words(_fault(field, first)), hint=FIELDS_HINT, code="spec_invalid")
+        return _unknown(field) if of_job else OptionInvalid(f"there is no {field!r}")
+    hint = FIELDS_HINT if of_job else ""
+    return ClientError(in_own_words(_fault(field, first)), hint=hint, code="spec_invalid")
 
 
 def check_fields(names: Iterable[str]) -> None:
@@ -391,7 +395,7 @@ def invalid(error: ValidationError, known: Iterable[str] = ()) -> ClientError:
     if first["type"] == "extra_forbidden":
         hint = _meant(field, known)
         return OptionInvalid(f"there is no {field!r}", hint=hint)
-    return OptionInvalid(_fault(field, first), hint="correct the value")
+    return OptionInvalid(_fault(field, first))
 
 
 def _unknown(field: str) -> ClientError:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from forge_schema.model import quantities
@@ -15,7 +16,7 @@ from forge_schema.model.quantities import counted, names_text
 from forge_client.errors import ClientError, OptionInvalid
 
 if TYPE_CHECKING:
-    from forge_schema.model.admin import Approved
+    from forge_schema.model.admin import Approved, TeamStatus
     from forge_schema.model.job import JobStatus
     from forge_schema.model.stored import Artifact
     from forge_schema.model.worker import WorkerInfo
@@ -65,6 +66,21 @@ def new_team(name: str, known: Collection[str]) -> str:
     """Return a remark on a team that is made only now if one is like it, else ""."""
     near = "" if name in known else _meant(name, known)
     return f"the team {name} is new{near}" if near else ""
+
+
+def require_members(team: TeamStatus, owners: Sequence[str]) -> None:
+    """Check that owners are in a team.
+
+    Raises:
+        ClientError: some are not.
+    """
+    members = {member.owner for member in team.members if member.is_member}
+    if others := [owner for owner in owners if owner not in members]:
+        raise ClientError(
+            f"{names_text(others)} {'is' if len(others) == 1 else 'are'} not in {team.name}",
+            hint=f"nobody has left; `forge team show {quote(team.name)}` lists its owners",
+            code="owner_not_in_team",
+        )
 
 
 def require_queue(name: str, known: Sequence[str]) -> None:

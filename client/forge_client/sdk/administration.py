@@ -33,6 +33,7 @@ from forge_client.results.names import (
     find_worker,
     new_team,
     newcomer,
+    require_members,
     require_present,
     require_queue,
     unused,
@@ -287,6 +288,8 @@ class Administration:
         Limits left out stay; None removes one.
         """
         changes = _made(TeamChanges, {"join": several(join), "leave": several(leave), **limits})
+        if leave:
+            require_members(self.backend.team(name), several(leave))
         if join and (remark := new_team(name, [team.name for team in self.backend.teams()])):
             warn(remark)
         return self.backend.admin.change_team(name, changes)
@@ -382,8 +385,9 @@ def _made(kind: type[M], fields: Mapping[str, Any]) -> M:
 
 
 def _labels(labels: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    if labels is None or isinstance(labels, Mapping):
+    texts = [*labels, *labels.values()] if isinstance(labels, Mapping) else [None]
+    if labels is None or all(isinstance(text, str) for text in texts):
         return labels
     raise OptionInvalid(
-        f"labels are a dictionary, and not {labels!r}", hint='write labels={"team": "nlp"}'
+        f"labels are a dictionary of texts, and not {labels!r}", hint='write labels={"team": "nlp"}'
     )

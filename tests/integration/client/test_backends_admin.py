@@ -87,6 +87,17 @@ def test_an_unknown_name_is_compared_with_those_that_are_there(
         with pytest.raises(NotFound) as refused:
             call()
         assert refused.value.hint.startswith(f"did you mean {near!r}? ")
+    for wrong, said in (
+        (lambda: client.change_team("vision", leave=["bob"]), "bob is not in vision"),
+        (lambda: client.create_worker("w", labels={"gpus": 2}), "labels are a dictionary of texts"),  # type: ignore[dict-item]
+        (lambda: client.set_notifier({"sendr": "a@b.example"}), "sendr"),
+        (lambda: client.deliveries(state="faild"), "state: must be 'waiting', 'sent' or 'failed'"),
+    ):
+        with pytest.raises(ClientError, match=said) as faulty:
+            wrong()
+        assert "a job" not in faulty.value.message
+        assert "submit" not in faulty.value.hint
+    assert {worker.name for worker in client.workers()} == {"gpu-1"}
     with pytest.warns(UserWarning, match="the team visio is new: did you mean vision?"):
         client.change_team("visio", join=["bob"])
 

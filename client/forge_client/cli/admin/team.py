@@ -1,11 +1,9 @@
 """`forge team`: teams of owners; only admins change them."""
 
-import shlex
 from typing import Annotated
 
 import typer
 from forge_schema.model.admin import Team, TeamChanges
-from forge_schema.model.quantities import names_text
 
 from forge_client.cli.admin.queues import used
 from forge_client.cli.options import names
@@ -14,8 +12,7 @@ from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format
-from forge_client.errors import ClientError
-from forge_client.results.names import new_team
+from forge_client.results.names import new_team, require_members
 
 app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Teams of owners: join, leave, list.")
 COLUMNS: list[Column] = [
@@ -76,13 +73,7 @@ def join(context: typer.Context, team: TeamName, owners: Owners) -> None:
 def leave(context: typer.Context, team: TeamName, owners: Owners) -> None:
     """Take owners out of a team."""
     with backend_of(context) as backend:
-        members = {member.owner for member in backend.team(team).members if member.is_member}
-    if others := [owner for owner in owners if owner not in members]:
-        raise ClientError(
-            f"{names_text(others)} {'is' if len(others) == 1 else 'are'} not in {team}",
-            hint=f"nobody has left; `forge team show {shlex.quote(team)}` lists its owners",
-            code="owner_not_in_team",
-        )
+        require_members(backend.team(team), owners)
     _change(context, team, TeamChanges(leave=owners))
 
 
