@@ -126,6 +126,8 @@ PROXY_MESSAGES = {
 }
 INVALID = "invalid"
 LOCKED_OUT = "too_many_failures"
+# Where a field is in the request, which the caller did not write.
+REQUEST_PATH = re.compile(r"(?<![^ ])(body|query|path)\.((jobs\.\d+|spec)\.)?(?=\w)")
 UNKNOWN_PATH = {"not_found", "method_not_allowed"}
 UNKNOWN_REQUEST = "path_unknown"
 NOT_FORGE = "not_forge"
@@ -172,7 +174,8 @@ def _invalid(message: str) -> str:
     # A request takes much of pydantic to import.
     from forge_client.project.request import in_own_words  # noqa: PLC0415
 
-    return in_own_words(message)
+    bare = REQUEST_PATH.sub("", message).replace("Value error, ", "")
+    return in_own_words(bare)
 
 
 def not_forge(answer: httpx.Response, place: str) -> ClientError:
@@ -208,9 +211,10 @@ def _problem(answer: httpx.Response) -> Problem | None:
 
 
 def _hint(problem: Problem, status: HTTPStatus) -> str:
-    # A server's hint about headers is for programs; any other is better than ours.
+    # A server's hint about HTTP itself is for programs; any other is better than ours.
     ours = HINTS.get(status, "")
-    return ours if "header" in problem.hint else problem.hint or ours
+    of_http = "header" in problem.hint or "/openapi.json" in problem.hint
+    return ours if of_http else problem.hint or ours
 
 
 def _elsewhere(answer: httpx.Response, place: str) -> ClientError:
@@ -230,10 +234,6 @@ def _status(answer: httpx.Response) -> HTTPStatus:
         return HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-# The prefix of a field in the request, which the author of the job did not write.
-REQUEST_PATH = re.compile(r"body\.(jobs\.\d+|spec)\.")
-
-
 @contextmanager
 def rejected_job(hint: str) -> Iterator[None]:
     """Name the fields of a rejected job as users write them."""
@@ -242,5 +242,4 @@ def rejected_job(hint: str) -> Iterator[None]:
     except ClientError as error:
         if error.code != "invalid":
             raise
-        message = REQUEST_PATH.sub("", error.message).replace("Value error, ", "")
-        raise ClientError(message, hint=hint, code="spec_invalid") from error
+        raise ClientError(error.message, hint=hint, code="spec_invalid") from error

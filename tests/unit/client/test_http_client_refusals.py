@@ -42,9 +42,11 @@ def test_a_field_is_called_as_the_caller_wrote_it() -> None:
     said = "body.jobs.0.stall.silent_log_s: Input should be greater than 0; body.jobs.0.grace_s: no"
     error = answered(422, problem("invalid", message=said))
     assert isinstance(error, ClientError)
-    assert error.message == (
-        "body.jobs.0.stall.silent_log: must be greater than 0; body.jobs.0.grace: no"
-    )
+    assert error.message == ("stall.silent_log: must be greater than 0; grace: no")
+    hint = "/openapi.json describes each path"
+    error = answered(422, problem("invalid", message="query.state: must be 'sent'", hint=hint))
+    assert isinstance(error, ClientError)
+    assert (error.message, error.hint) == ("state: must be 'sent'", "")
 
 
 def test_a_server_that_hangs_up_on_plain_http_may_speak_tls() -> None:

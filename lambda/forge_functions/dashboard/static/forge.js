@@ -197,7 +197,8 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
   const draw = (root) => $$("[data-chart]", root).forEach((figure) => {
     const place = $(".chart-place", figure);
     const { x, series } = JSON.parse(figure.dataset.chart);
-    const bars = figure.dataset.kind === "bars";
+    const bars = figure.dataset.kind !== "line";
+    const daily = figure.dataset.kind === "days";
     const font = `12px ${getComputedStyle(document.body).fontFamily}`;
     const axis = { font, stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
     place.replaceChildren();
@@ -205,9 +206,9 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
       width: place.clientWidth, height: place.clientHeight || 168, padding: [8, 18, 0, 0],
       cursor: { y: false }, legend: { show: false },
       axes: [
-        { ...axis, space: 64, size: 30, values: (_u, splits, _axis, _space, step) => splits.map((s) => clock(s, step)) },
+        { ...axis, space: 64, size: 30, ...(daily ? { incrs: [1, 2, 7, 14, 30, 91, 365].map((days) => days * 86400) } : {}), values: (_u, splits, _axis, _space, step) => splits.map((s) => clock(s, step)) },
         // Counts are integers.
-        { ...axis, size: 40, ...(bars ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000] } : {}), values: (_u, splits) => splits.map((v) => number.format(v)) },
+        { ...axis, size: 40, ...(bars && !daily ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000] } : {}), values: (_u, splits) => splits.map((v) => number.format(v)) },
       ],
       scales: { y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
       series: [{}, ...series.map((one, i) => (bars
