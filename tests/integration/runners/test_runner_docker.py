@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import time
 import uuid
 from contextlib import closing
 from pathlib import Path
@@ -260,10 +261,13 @@ def test_image_without_a_shell_says_so_in_the_log(bench: Bench, image: MakeImage
 # An agent that dies, an engine that goes away, somebody who uses it.
 
 
+@pytest.mark.parametrize("ahead_s", [0, 3600])
 def test_a_container_that_somebody_stops_has_not_ended_by_itself(
-    bench: Bench, engine: DockerClient
+    bench: Bench, engine: DockerClient, ahead_s: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So with `docker stop $(docker ps -q)`: a job may save its state and exit with 0 then."""
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + ahead_s)
     job = bench.python(LEAVES_WITH_0)
     job.expect(b"ready")
     engine.api.kill(job.spec.name, signal.SIGWINCH)

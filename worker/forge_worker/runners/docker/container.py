@@ -378,7 +378,7 @@ class ContainerHandle:
                 f"the engine stopped while the job ran, so its code {state['ExitCode']} is void"
             )
             self._end(Exit(None, state["OOMKilled"], detail, _finished_ns(state)))
-        elif by := "" if self._told else stopped_with(self._engine, container, state["StartedAt"]):
+        elif by := "" if self._told else stopped_with(self._engine, container, state):
             # As when the engine stops: it may have saved its state and exited with 0.
             detail = f"somebody stopped its container by the engine ({by})"
             self._end(Exit(None, state["OOMKilled"], detail, _finished_ns(state)))

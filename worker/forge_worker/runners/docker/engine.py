@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGQUIT, SIGTERM, Signals
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import requests
@@ -25,6 +25,8 @@ from forge_worker.runners.engines import EngineKind, address, connected, kind_of
 from forge_worker.runners.runner import EngineUnreachable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from docker import DockerClient
 
 OLDEST_API = "1.41"
@@ -37,6 +39,8 @@ PROGRAM = "dockerd"
 # An engine that is started again gives this code to a container that ended meanwhile, if
 # containerd has forgotten how: 26.1 does so with containerd 1.7, 20.10 with 1.4 knew the code.
 UNSEEN = 255
+# A container ended so long ago at most if nobody was late to look, and a signal is noted so soon.
+SOON_S, NOTED_S = 60.0, 1.0
 # By the others, somebody may want something else of a job.
 STOPPING = {SIGTERM, SIGINT, SIGQUIT, SIGKILL}
 # With socket activation, init listens until the engine is started.
@@ -170,22 +174,37 @@ def engine_run(engine: Engine, known: EngineRun | None = None) -> EngineRun:
     return EngineRun(process, bool(info.get("LiveRestoreEnabled")) or watches, watches)
 
 
-def stopped_with(engine: Engine, container: str, began: str) -> str:
+def stopped_with(engine: Engine, container: str, state: Mapping[str, Any]) -> str:
     """Return the signal by which somebody had the engine stop a container that has ended, or "".
 
     The engine remembers its newest 256 events. Podman's are not asked.
     """
     with suppress(DockerException, EngineUnreachable, *UNREACHABLE, ValueError, KeyError):
         if not engine.kind.podman:
+            began, ended = map(_moment, (state["StartedAt"], state["FinishedAt"]))
             killed = engine.client.api.events(  # type: ignore[call-overload]  # a float is fine
-                since=int(datetime.fromisoformat(began).timestamp()),
-                until=time.time(),
+                since=int(began),
+                until=_past(ended),
                 filters={"container": container, "event": "kill"},
                 decode=True,
             )
             numbers = [int(event["Actor"]["Attributes"]["signal"]) for event in killed]
             return next((Signals(it).name for it in numbers if it in STOPPING), "")
     return ""
+
+
+def _past(ended: float) -> float:
+    """Return when all about an end is known; the engine waits for a moment that is yet to come.
+
+    It notes a signal when that is delivered, which may be after the end. The clock of this process
+    need not be the engine's.
+    """
+    now = time.time()
+    return now if 0 <= now - ended < SOON_S else ended + NOTED_S
+
+
+def _moment(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
 
 
 def _process() -> str:
