@@ -45,19 +45,21 @@ def fetch(backend: Backend, job: JobDetail, folder: Path) -> None:
         _unpack(backend, job.job_id, job.bundle_digest, whole)
 
 
-def uncommitted(backend: Backend, job: JobDetail) -> str:
+def uncommitted(backend: Backend, job: JobDetail) -> bytes:
     """Return the diff of the changes that were not committed when a job was submitted.
+
+    It has the lines of files as they are: with Windows' line ends, and in any encoding.
 
     Raises:
         ClientError: an object is corrupt.
     """
     digest = (job.spec.get("git") or {}).get("diff")
     if not digest:
-        return ""
+        return b""
     with tempfile.TemporaryDirectory(prefix="forge-diff-") as folder:
         _unpack(backend, job.job_id, digest, Path(folder))
         file = Path(folder) / UNCOMMITTED
-        return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+        return file.read_bytes() if file.exists() else b""
 
 
 def listed_packages(backend: Backend, job: JobDetail) -> str:

@@ -68,13 +68,18 @@ def test_the_code_of_a_job_comes_back_and_is_submitted_again(
     client: Client, project: Path, tmp_path: Path, rig: Rig
 ) -> None:
     backend = client.backend
+    (project / "notes.txt").write_bytes(b"one\r\n")
     for words in (["init", "-q"], ["add", "-A"], [*WHO, "commit", "-qm", "first"]):
         subprocess.run(["git", "-C", project, *words], check=True)
     (project / "train.py").write_text("print('changed')\n", encoding="utf-8")
+    (project / "notes.txt").write_bytes(b"one\r\n\xe9\r\n")
     job = client.submit(project, ["python", "train.py"], gpus=2, parameters={"lr": 0.1})
     found = backend.job(job.id)
     assert found.spec["git"]["dirty"]
-    assert "+print('changed')" in uncommitted(backend, found)
+    patch = uncommitted(backend, found)
+    assert b"+print('changed')\n" in patch
+    # As it has to be for git to apply it.
+    assert b" one\r\n+\xe9\r\n" in patch
     fetch(backend, found, tmp_path / "code")
     assert (tmp_path / "code" / "train.py").read_text() == "print('changed')\n"
     with refusal("folder_not_empty"):

@@ -56,10 +56,13 @@ def test_a_clean_folder_has_a_revision_and_a_branch(project: Path) -> None:
 def test_a_diff_does_not_depend_on_the_users_configuration(project: Path) -> None:
     run(project, "config", "color.ui", "always")
     run(project, "config", "diff.noprefix", "true")
-    (project / "train.py").write_text("two\n")
+    run(project, "config", "diff.context", "0")
+    (project / "train.py").write_text("one\ntwo\n")
     state = git_state(scan(project))
     assert state is not None
     assert b"\n--- a/train.py\n+++ b/train.py\n" in state[1]
+    # Without the lines around, `git apply` refuses it.
+    assert b"\n one\n+two\n" in state[1]
     assert b"\x1b" not in state[1]
 
 

@@ -42,9 +42,9 @@ def code(
         if to is None and not (diff or packages):
             narration.say(f"`forge code {job} --to FOLDER` fetches its files")
         if diff:
-            changes = uncommitted(backend, status)
-            print(changes, end="")  # noqa: T201 - the data
-            if not changes:
+            patch = uncommitted(backend, status)
+            typer.echo(patch, nl=False)
+            if not patch:
                 narration.say(f"job {job} has no patch: {no_patch_text(status.spec)}")
         if packages:
             listed = listed_packages(backend, status)

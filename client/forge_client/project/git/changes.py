@@ -13,7 +13,7 @@ from forge_client.project.listing import Listing, leaves_out
 # No more of a diff is kept: the bundle has the files.
 MOST_DIFF_BYTES, MOST_FILES = 4 << 20, 1000
 # Whatever the user's configuration is, `git apply` takes the diff.
-APPLICABLE = ("--no-color", "--src-prefix=a/", "--dst-prefix=b/")
+APPLICABLE = ("--no-color", "--src-prefix=a/", "--dst-prefix=b/", "--unified=3")
 # A renamed file is one that is gone and one that is new: both are told by name.
 PLAIN = ("--no-ext-diff", "--no-textconv", "--no-renames", *APPLICABLE, "--relative", "HEAD")
 FILE = b"diff --git "
