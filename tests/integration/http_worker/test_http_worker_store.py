@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 import stamina
 from forge_schema.http_client import tls_context
+from forge_schema.model.stored import SignedUrl
 from forge_schema.storage import KeyInvalid, ObjectMissing, Store, StoreUnreachable, open_store
+from forge_schema.storage.signed import PATH
 from forge_schema.storage.store import StoreError
 from forge_worker.attempt import LiveAttempt, Stopped
 from forge_worker.circuit_breaker import ServerUnreachable
 from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.signed_requests import SignedRequests
 from forge_worker.queue.http.store import HttpObjects, HttpStore, LeaseLost
 from support.http.api import opened
 from support.http.http_worker import PLENTY, machine, session
@@ -205,6 +208,16 @@ def test_what_will_not_pass_is_said(place: Place) -> None:
     with pytest.raises(StoreError, match="answered 400") as error:
         place.objects.put(place.key(), b"data")
     assert not isinstance(error.value, StoreUnreachable)
+
+
+def test_a_server_that_is_elsewhere_for_its_workers_is_told_so() -> None:
+    url = f"http://127.0.0.1:1{PATH}k?signature=secret"
+    signed = SignedUrl(url=url, method="GET", headers={}, expires_in_s=9)
+    requests = SignedRequests(tls_context())
+    with pytest.raises(StoreUnreachable) as told, requests.getting("k", signed):
+        pass
+    assert str(told.value).startswith("the store at http://127.0.0.1:1 did not answer for k: ")
+    assert "FORGE_PUBLIC_URL" in told.value.hint
 
 
 @pytest.mark.usefixtures("hurried")

@@ -21,6 +21,7 @@ from forge_schema.storage import (
     StoreUnfit,
     StoreUnreachable,
 )
+from forge_schema.storage.signed import PATH
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError
 
@@ -148,7 +149,7 @@ class SignedRequests:
     ) -> Iterator[urllib3.BaseHTTPResponse]:
         proxy = proxy_of(signed.url)
         pool = self._pool(proxy)
-        with _translated(key, proxy):
+        with _translated(key, signed.url, proxy):
             answer = pool.request(
                 signed.method,
                 signed.url,
@@ -188,16 +189,21 @@ def _read(file: BinaryIO, offset: int, size: int) -> bytes:
 
 
 @contextmanager
-def _translated(key: str, proxy: Proxy | None) -> Iterator[None]:
-    # The URL is as good as a password for a while, so no message contains it.
+def _translated(key: str, url: str, proxy: Proxy | None) -> Iterator[None]:
+    # The URL is as good as a password for a while, so no message contains all of it.
+    parts = urlsplit(url)
+    place = f"{parts.scheme}://{parts.netloc}"
+    ours = parts.path.startswith(PATH)
     try:
         yield
     except HTTPError as error:
         why = str(below(error, OSError) or error) or type(error).__name__
         raise StoreUnreachable(
-            f"the store did not answer for {key}{f' through the proxy {proxy}' if proxy else ''}:"
-            f" {why}",
-            hint="check that this machine can reach the store",
+            f"the store at {place} did not answer for {key}"
+            f"{f' through the proxy {proxy}' if proxy else ''}: {why}",
+            hint="set the server's FORGE_PUBLIC_URL if this is not where machines reach it"
+            if ours
+            else "check that this machine can reach the store",
         ) from error
 
 
