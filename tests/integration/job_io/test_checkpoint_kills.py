@@ -85,6 +85,12 @@ def then_another(path: Path) -> int:
     return at_ns
 
 
+def of_another_clock(path: Path) -> int:
+    at_ns = in_place(path)
+    os.utime(path, ns=(at_ns + 3600 * S, at_ns + 3600 * S))
+    return at_ns
+
+
 def emptied(path: Path) -> int:
     path.write_bytes(b"")
     return path.stat().st_mtime_ns
@@ -95,6 +101,8 @@ def emptied(path: Path) -> int:
     [
         (in_place, MS, False, OLD),
         (in_place, 5 * S, False, NEW),
+        (of_another_clock, MS, False, OLD),
+        (of_another_clock, 5 * S, False, NEW),
         (renamed, MS, False, NEW),
         (then_another, MS, False, NEW),
         (emptied, MS, False, OLD),

@@ -236,10 +236,12 @@ class Doubt:
             return False
         if self.openings.had(self.path, status):
             return True
-        if not self.kill.met(status[1]):
-            return False
         changed_ns = os.fstat(file.fileno()).st_ctime_ns
-        return status[0] == 0 or not (changed_ns > status[1] or self._went_on(status[1]))
+        # A time to come was set, and is not that of a write.
+        written_ns = min(status[1], changed_ns)
+        if not self.kill.met(written_ns):
+            return False
+        return status[0] == 0 or not (changed_ns > written_ns or self._went_on(written_ns))
 
     def _went_on(self, since_ns: int) -> bool:
         parts = self.relative.split("/")
