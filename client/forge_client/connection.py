@@ -1,9 +1,11 @@
 """Create the backend that the settings describe."""
 
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, cast
 
+from forge_client import running
 from forge_client.errors import ClientError
 from forge_client.plain.backend import PlainBackend
 from forge_client.plain.place import ServerPlace, named, of_up
@@ -42,6 +44,37 @@ def connect_plainly(settings: Settings) -> "Backend":
     except (NotPlain, OSError):
         return connect(settings)
     return cast("Backend", plain)
+
+
+def reached(settings: Settings) -> str:
+    """Return the URL of the server that the settings lead to.
+
+    Raises:
+        ClientError: they lead to none that others could reach.
+    """
+    if url := settings.url or (None if settings.database_url else running.find(settings.dir).url):
+        return url
+    raise ClientError(
+        "no server is known that they could reach",
+        hint="name it: --server https://forge.example:8900",
+        code="server_not_named",
+    )
+
+
+def vouched(url: str, settings: Settings, note: Callable[[str], object]) -> str:
+    """Return the fingerprint of a server's authority, if it has one of its own; else ""."""
+    if not url.startswith("https:"):
+        return ""
+    import httpx  # noqa: PLC0415 - it takes a while
+    from forge_schema.http_client import tls_context  # noqa: PLC0415 - as above
+    from forge_schema.own_authority import fingerprint, offered  # noqa: PLC0415 - as above
+
+    try:
+        certificate = offered(url, tls_context(settings.trusted(url)))
+    except httpx.HTTPError as error:
+        note(f"the lines vouch for no authority of {url}, which does not answer: {error}")
+        return ""
+    return fingerprint(certificate) if certificate else ""
 
 
 def _place(settings: Settings) -> ServerPlace:

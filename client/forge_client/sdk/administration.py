@@ -18,14 +18,17 @@ from forge_schema.model.admin import (
     TeamChanges,
     TeamStatus,
     WhenSpent,
+    invitation_line,
 )
 from forge_schema.model.job import Event
 from forge_schema.model.overview import Overview
 from forge_schema.model.states import Role
 from forge_schema.model.worker import WorkerInfo
+from forge_schema.service.admin import INVITATION_LASTS, invite
 from pydantic import BaseModel, ValidationError
 
 from forge_client.backend import Backend, Check
+from forge_client.connection import reached, vouched
 from forge_client.errors import OptionInvalid
 from forge_client.project.request import invalid, several
 from forge_client.results.names import (
@@ -41,6 +44,7 @@ from forge_client.results.names import (
 from forge_client.sdk.arguments import checked_verbs, lifetime, require_choice
 from forge_client.sdk.rows import Rows
 from forge_client.sdk.sending import warn
+from forge_client.settings import Settings
 
 M = TypeVar("M", bound=BaseModel)
 PAGE = 1000
@@ -79,6 +83,7 @@ class Administration:
     """What the commands under Control and Administration do; most of it needs the role admin."""
 
     backend: Backend
+    _settings: Settings
 
     def workers(self) -> Rows[WorkerInfo]:
         """Return every worker."""
@@ -266,6 +271,29 @@ class Administration:
             owner, role, name=name, lasts=lifetime(lasts), public_key=public_key, team=team,
             everyone=everyone, invitation=invitation,
         )  # fmt: skip
+
+    def invite(
+        self,
+        owners: Sequence[str] | str,
+        *,
+        team: str | None = None,
+        role: str = "submitter",
+        lasts: timedelta | str = INVITATION_LASTS,
+        server: str | None = None,
+    ) -> list[str]:
+        """Return a line for each person, with which the person gets a key of their own.
+
+        They join the team, and see its jobs. A line works once; `server` is the URL in it, if they
+        reach the server under another one.
+        """
+        require_choice("role", role, [*Role])
+        url = server or reached(self._settings)
+        trust, lasting = vouched(url, self._settings, warn), lifetime(lasts) or INVITATION_LASTS
+        made = (
+            invite(self.backend.admin, owner, Role(role), team=team, lasts=lasting)
+            for owner in several(owners)
+        )
+        return [invitation_line(url, secret.text, trust) for secret in made]
 
     def teams(self) -> Rows[Team]:
         """Return the teams that you see, with their owners."""

@@ -356,6 +356,15 @@ class AsyncClient:
         everyone: bool | None = None,
         invitation: bool | None = None,
     ) -> Secret: ...
+    async def invite(
+        self,
+        owners: Sequence[str] | str,
+        *,
+        team: str | None = None,
+        role: str = "submitter",
+        lasts: timedelta | str = ...,
+        server: str | None = None,
+    ) -> list[str]: ...
     async def teams(self) -> Rows[Team]: ...
     async def team(self, name: str) -> TeamStatus: ...
     async def change_team(

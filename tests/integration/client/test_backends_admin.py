@@ -66,6 +66,22 @@ def valid_token(rig: Rig, text: str) -> bool:
     return WorkerTokens(rig.database, actor="user:root").check(said) is not None
 
 
+def test_people_are_invited_into_a_team(client: Client, rig: Rig) -> None:
+    lines = client.invite(["bob", "cem"], team="vision", lasts="2d", server="http://lab.example")
+    assert [line.split()[:4] for line in lines] == [
+        ["forge", "login", "http://lab.example", "--invitation"]
+    ] * 2
+    invited = [key for key in client.backend.admin.api_keys() if key.invitation]
+    assert {(key.owner, key.team, key.role) for key in invited} == {
+        ("bob", "vision", "submitter"), ("cem", "vision", "submitter"),
+    }  # fmt: skip
+    assert {key.expires_at for key in invited} == {rig.clock.now + timedelta(days=2)}
+    assert client.team("vision").owners == ["bob", "cem"]
+    assert all(valid_key(rig, line.split()[4]) for line in lines)
+    with pytest.raises(ClientError, match="role: 'boss' is not known"):
+        client.invite("eve", role="boss", server="http://lab.example")
+
+
 def test_an_unknown_name_is_compared_with_those_that_are_there(
     client: Client, backend: Backend
 ) -> None:

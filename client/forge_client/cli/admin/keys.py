@@ -6,26 +6,21 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-import httpx
 import typer
-from forge_schema.http_client import tls_context
 from forge_schema.model.admin import ApiKey, NotAPerson, invitation_line, people_of
 from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import Role
-from forge_schema.own_authority import fingerprint, offered
 from forge_schema.proxies import is_loopback
 from forge_schema.service.admin import INVITATION_LASTS
 from forge_schema.service.admin import invite as make
 
-from forge_client import running
 from forge_client.cli.options import names
 from forge_client.cli.options.command_line import VerbNames
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import Expires, FormatOption, lasting, read_public_key
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago
-from forge_client.errors import ClientError
-from forge_client.settings import Settings
+from forge_client.connection import reached, vouched
 
 app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="API keys, for admins.")
 INVITATIONS: list[Column] = [("OWNER", lambda one: one["owner"]), ("LINE", lambda one: one["line"])]
@@ -168,8 +163,8 @@ def invite(
     people += [(owner, own or team) for owner, own in (_listed(file) if file else ())]
     if not people:
         raise typer.BadParameter("name somebody, or a file with --file")
-    lasts, url = lasting(expires) or INVITATION_LASTS, server or _reached(settings_of(context))
-    trust = _trust(url, settings_of(context))
+    lasts, url = lasting(expires) or INVITATION_LASTS, server or reached(settings_of(context))
+    trust = vouched(url, settings_of(context), narration.say)
     lines: list[dict[str, str]] = []
     with backend_of(context) as backend:
         for owner, joins in people:
@@ -187,28 +182,6 @@ def invite(
             "the server's address is this machine's own, so the lines work only here; give --server"
             " the URL under which others reach it"
         )
-
-
-def _reached(settings: Settings) -> str:
-    if url := settings.url or (None if settings.database_url else running.find(settings.dir).url):
-        return url
-    raise ClientError(
-        "no server is known that they could reach",
-        hint="name it: --server https://forge.example:8900",
-        code="server_not_named",
-    )
-
-
-def _trust(url: str, settings: Settings) -> str:
-    """Return the fingerprint of the server's authority, if it has one of its own."""
-    if not url.startswith("https:"):
-        return ""
-    try:
-        certificate = offered(url, tls_context(settings.trusted(url)))
-    except httpx.HTTPError as error:
-        narration.say(f"the lines vouch for no authority of {url}, which does not answer: {error}")
-        return ""
-    return fingerprint(certificate) if certificate else ""
 
 
 def _listed(file: Path) -> list[tuple[str, str | None]]:
