@@ -80,6 +80,8 @@ LOOKS_PER_LIMIT = 4
 
 def url_fault(url: str) -> str:
     """Return what is wrong with a database's URL, without quoting it: it may hold a password."""
+    if url != url.strip():
+        return "it begins or ends with a space or a line break"
     if not url.startswith(SCHEMES) and ("://" in url or "=" not in url):
         return "it does not begin with postgresql://"
     try:

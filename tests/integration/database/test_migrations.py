@@ -189,8 +189,9 @@ def test_tables_may_lie_in_another_schema(empty_database_url: str) -> None:
 
 
 def test_an_url_of_something_else_is_refused() -> None:
-    with pytest.raises(ValueError, match="postgresql://"):
-        upgrade("sqlite:///x")
+    for url, why in (("sqlite:///x", "postgresql://"), ("postgresql://x/db\n", "a line break")):
+        with pytest.raises(ValueError, match=why):
+            upgrade(url)
 
 
 def test_the_current_functions_and_views_are_in_place(database_url: str) -> None:
