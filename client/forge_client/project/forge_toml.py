@@ -177,7 +177,8 @@ def _value_hint(keys: tuple[str, ...], fault: Mapping[str, Any]) -> str:
     if _is_no_command(keys, fault):
         return 'write command = "python train.py", or a list of its words'
     if fault["type"] == "string_type" and isinstance(given, (int, float)):
-        return f'write {keys[-1]} = "{str(given).lower()}"'
+        text = f'"{str(given).lower()}"'
+        return f"write it as {text}" if keys[-1].isdigit() else f"write {keys[-1]} = {text}"
     return "see docs/forge-toml.md for what it may be"
 
 

@@ -103,10 +103,14 @@ def expanded(
         key: the base of each job's idempotency key, if any.
 
     Raises:
-        ClientError: there is no command, a placeholder is unknown, or there are too many jobs.
+        ClientError: there is no command, nothing to vary, an unknown placeholder, or too many jobs.
     """
     if not base.command:
         raise no_command()
+    if not matrix and repeat == 1:
+        raise _wrong(
+            "there is nothing to vary", "give the values of a parameter: --matrix lr=0.1,0.01"
+        )
     check_placeholders(base.command, {*matrix, REPEAT})
     if (count := prod(map(len, matrix.values())) * repeat) > MOST:
         raise _wrong(

@@ -168,10 +168,18 @@ IMAGE_WAYS = {"image", "image_tar", "dockerfile"}
 NUMBERS = {int, float}
 
 
+def _no_truth(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("write a number")  # noqa: TRY004 - pydantic passes on only this
+    return value
+
+
 def _as_written(key: Key) -> Any:  # noqa: ANN401 - any type
     """Return the type of a key's value as people write it, a number within the queue's bounds."""
     forms: dict[Any, Any] = {"_s": Duration, "_mb": Capacity, list: list[str], dict: dict[str, Any]}
     form = forms.get(key.unit or key.kind, key.kind)
+    if form in NUMBERS:
+        form = Annotated[form, BeforeValidator(_no_truth)]
     return Annotated[form, AfterValidator(partial(_within, key))] if key.kind in NUMBERS else form
 
 
@@ -231,6 +239,12 @@ def _in_unit(key: Key, value: Any) -> Any:  # noqa: ANN401 - any type
     return math.ceil(value) if key.unit and key.kind is int else value
 
 
+def _is_nothing(name: str, value: object) -> bool:
+    """Tell whether a value changes nothing: none, or an empty one of a field that has several."""
+    several = name not in KEYS or name in TABLES or KEYS[name].kind in {list, dict}
+    return value is None or (several and value in ({}, [], ()))
+
+
 class Request(_Plain):
     """A requested job; fields that are None take the queue's defaults.
 
@@ -288,7 +302,7 @@ class Request(_Plain):
         Raises:
             ClientError: a field is unknown or invalid.
         """
-        given = {name: value for name, value in changes.items() if value not in (None, {}, [])}
+        given = {name: value for name, value in changes.items() if not _is_nothing(name, value)}
         tables = {
             table: {name: given.pop(name) for name in model.model_fields if name in given}
             for table, model in TABLES.items()

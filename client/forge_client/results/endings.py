@@ -23,12 +23,6 @@ TWICE = "failed the same way twice"
 DONE = {"changed", "deleted"}
 
 
-def it_is(word: str) -> str:
-    """Say in which state a job is, by the word that users read."""
-    ended = {"succeeded": "it has succeeded", "failed": "it has failed"}
-    return ended.get(word, "it was cancelled" if word == "cancelled" else f"it is {word}")
-
-
 def waiting_for(status: JobStatus) -> str:
     """Say what a held job waits for; empty if it is not held."""
     asked = f" ({status.approval.amount})" if status.approval else ""
@@ -67,7 +61,8 @@ def ending(status: JobStatus) -> str:
     sentence = "; ".join(
         filter(None, (sentence, own_package(status.detail) if status.terminal else ""))
     )
-    if not _hopeless(status):
+    # A worker may have said what to change.
+    if not _hopeless(status) or "submit" in first_line(status.detail):
         return sentence
     return f"{sentence}; correct it and submit again, or `forge rerun {status.job_id} -- COMMAND`"
 

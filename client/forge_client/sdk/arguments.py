@@ -1,6 +1,7 @@
 """The arguments of the SDK's verbs, checked against their annotations before Forge is asked."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cache, wraps
 from inspect import Parameter, Signature, isfunction, signature
@@ -31,6 +32,7 @@ KINDS: Mapping[Any, str] = {
 }
 
 SECONDS = {"timeout", "preempts_after_s"}
+COUNTS = {"count", "repeat", "limit"}
 
 
 def checked_verbs(kind: type[C]) -> type[C]:
@@ -112,14 +114,16 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:  # noqa: ANN401 - an annotation 
 
 def _taken(name: str, kinds: tuple[Any, ...], given: object) -> object:
     """Return an argument, a number of numpy's as Python's and an iterable as a list."""
-    try:
-        return _adapter(kinds).validate_python(given)
-    except ValidationError:
-        wanted = [KINDS[kind] for kind in kinds if not (kind is str and timedelta in kinds)]
-        hint = f"write {names_text(wanted, len(wanted), last='or')}"
-        if name in SECONDS and (count := _seconds(given)) is not None:
-            hint = f"it is in seconds: write {count:g}"
-        raise OptionInvalid(f"{name}: {given!r} is of the wrong kind", hint) from None
+    if name in COUNTS and type(given) is int and given < 1:
+        raise OptionInvalid(f"{name}: {given} is less than 1", "write 1 or more")
+    if bool in kinds or not isinstance(given, bool):  # which Python takes for a number
+        with suppress(ValidationError):
+            return _adapter(kinds).validate_python(given)
+    wanted = [KINDS[kind] for kind in kinds if not (kind is str and timedelta in kinds)]
+    hint = f"write {names_text(wanted, len(wanted), last='or')}"
+    if name in SECONDS and (count := _seconds(given)) is not None:
+        hint = f"it is in seconds: write {count:g}"
+    raise OptionInvalid(f"{name}: {given!r} is of the wrong kind", hint)
 
 
 @cache

@@ -215,7 +215,7 @@ class Client(Plans, Administration):
         points = expanded(
             base,
             {**from_toml(project.matrix), **from_toml(matrix or {})},
-            repeat=repeat or project.repeat,
+            repeat=project.repeat if repeat is None else repeat,
             sweep=made,
             key=base.idempotency_key,
         )

@@ -4,10 +4,11 @@ A test compares them with the model that checks the fields when a job is submitt
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict
 
-Time: TypeAlias = float | str
-"""Seconds, or text such as `90s` or `1h30m`."""
+Time: TypeAlias = float | str | timedelta
+"""A duration, in seconds where it is a number, or text such as `90s` or `1h30m`."""
 
 Amount: TypeAlias = int | str
 """Bytes, or text such as `512MiB`."""

@@ -85,14 +85,15 @@ def explain(
 
 def _ended(database: Database, job: Row, status: Row) -> Explanation:
     spent = explain_past.budgets(database, job, status)
+    ends = explain_past.attempts(database, status["job_id"])
     return Explanation(
         **_head(status),
         outlook=Outlook.ENDED,
-        text=explain_past.ended_text(status, spent),
+        text=explain_past.ended_text(status, spent, ends),
         end=explain_past.end(database, status),
         remedies=explain_past.remedies(status),
         budgets=spent,
-        attempts=explain_past.attempts(database, status["job_id"]),
+        attempts=ends,
         begins=explain_past.begins(database, status) if explain_past.retryable(status) else "",
     )
 

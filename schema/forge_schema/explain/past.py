@@ -27,7 +27,7 @@ BUDGETS = (Budget.FAILURES, Budget.LOSSES, Budget.PREEMPTIONS)
 DAMAGED = "the store's copy of "
 UPLOADED_ANEW = "submit it again, which replaces the stored copy"
 RETRY_IT, READ_OUTPUT = "retry it", "look at its last output"
-CORRECT_IT = "correct it and submit it again, or only its command:"
+CORRECT_IT = "correct it and submit it again, or only its command"
 # What to do besides retrying.
 ADVICE = {
     Reason.OOM: "request more memory with --memory",
@@ -172,14 +172,14 @@ def _once_more(status: Row) -> Remedy:
     return Remedy(code="retry", text=RETRY_IT, command=f"forge retry {job_id}")
 
 
-def ended_text(status: Row, spent: list[Spending]) -> str:
+def ended_text(status: Row, spent: list[Spending], ends: Sequence[AttemptEnd]) -> str:
     """Say in one sentence how a job ended, and why it was not retried."""
     if status["detail"] and (status["reason"] == Reason.DEPENDENCY_FAILED or not status["attempt"]):
         return f"it was cancelled before it began: {status['detail']}"
     why = f": {_why(status)}" if status["reason"] != status["state"] else ""
     was = {"cancelled": "was cancelled", "dead": "failed"}.get(status["state"], status["state"])
     text = f"it {was} after {counted(status['attempt'], 'attempt')}{why}"
-    return "; ".join(filter(None, [text, _not_again(status, spent)]))
+    return "; ".join(filter(None, [text, _not_again(status, spent, ends)]))
 
 
 def _why(status: Row) -> str:
@@ -189,7 +189,7 @@ def _why(status: Row) -> str:
     return f"{reason_in_words(reason)}{f' (exit code {code})' if code else ''}"
 
 
-def _not_again(status: Row, spent: list[Spending]) -> str:
+def _not_again(status: Row, spent: list[Spending], ends: Sequence[AttemptEnd]) -> str:
     if status["state"] == State.FAILED and status["reason"] in REPEATED:
         return "not retried, because it would fail the same way again"
     over = next((budget for budget in spent if budget.used > budget.granted), None)
@@ -197,6 +197,8 @@ def _not_again(status: Row, spent: list[Spending]) -> str:
         return ""
     singular, many, ended = SPENT[over.budget]
     used = counted(over.used, ended)
+    if sum(each.budget is over.budget for each in ends) > over.used:
+        used += f" since `forge retry {status['job_id']}`"
     if not over.granted:
         return f"no {many} were allowed ({used})"
     if over.granted == 1:

@@ -23,13 +23,15 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", re.IGNORECASE)
 
 
 def seconds(text: object) -> float:
-    """Parse a duration into seconds. A bare number is in seconds.
+    """Return a duration, often text, in seconds. A bare number is in seconds.
 
     Raises:
         ValueError: it is not a duration.
     """
     if isinstance(text, int | float) and not isinstance(text, bool):
         return float(text)
+    if isinstance(text, timedelta):
+        return text.total_seconds()
     if isinstance(text, str) and _NUMBER.fullmatch(text):
         return float(text)
     return span(text)

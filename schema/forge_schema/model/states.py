@@ -64,6 +64,13 @@ def in_words(state: str) -> str:
     return WORDS.get(state, state)
 
 
+def in_state(word: str) -> str:
+    """Say that a job is in a state, by the word that users read: `is running`, `has failed`."""
+    if word in (State.SUCCEEDED, State.FAILED):
+        return f"has {word}"
+    return f"was {word}" if word == State.CANCELLED else f"is {word}"
+
+
 def counts_in_words(counts: Mapping[W, int]) -> dict[str, int]:
     """Add up the counts of states that users read as one word."""
     counted: Counter[str] = Counter()

@@ -36,6 +36,7 @@ from forge_schema.model.states import (
     Standing,
     State,
     WorkerStatus,
+    in_state,
     in_words,
 )
 from forge_schema.model.worker import Capacity
@@ -348,8 +349,7 @@ class Queue:
 
                 raise no_checkpoint(job_id, *checkpoint)
             raise NotRetryable(
-                f"job {job_id} {'has' if state is State.SUCCEEDED else 'is'} {in_words(state)};"
-                " only a failed job can be retried",
+                f"job {job_id} {in_state(in_words(state))}; only a failed job can be retried",
                 hint=f"`forge rerun {job_id}` submits it again",
             )
 

@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 
 from forge_schema.model.errors import ForgeError, JobInvalid
 from forge_schema.model.spec import KEYS, JobSpec
-from forge_schema.model.states import State, in_words
+from forge_schema.model.states import State, in_state, in_words
 from forge_schema.queue.submission import Submission
 from forge_schema.read.jobs import JobStory
 from forge_schema.service.submitting import checked, merged
@@ -107,7 +107,7 @@ def _too_late(job_id: int, state: State) -> NotChangeable:
     if state is State.RUNNING:
         word, hint = "is running", f"`forge cancel {job_id}` first, or let it end; then "
     else:
-        word, hint = f"{'has' if state is State.SUCCEEDED else 'is'} {in_words(state)}", ""
+        word, hint = in_state(in_words(state)), ""
     return NotChangeable(
         f"job {job_id} {word}; only a job that waits can be changed",
         hint=f"{hint}`forge rerun {job_id}` with the change submits it again",

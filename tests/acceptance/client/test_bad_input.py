@@ -137,6 +137,14 @@ def test_a_bad_label(forge: Command, project: Path, label: str) -> None:
     told(done, 2, f"--label {label!r}", "NAME=VALUE")
 
 
+@pytest.mark.parametrize(("text", "said"), [("4X", "not a size"), ("0", "is nothing")])
+def test_memory_of_a_forge_on_this_machine(
+    forge: Command, tmp_path: Path, text: str, said: str
+) -> None:
+    told(forge("up", "--dir", tmp_path / "up", "--memory", text), 2, "--memory", said, "4GiB")
+    assert not (tmp_path / "up").exists()
+
+
 def test_a_variable_that_is_not_there(forge: Command, project: Path) -> None:
     done = forge("submit", project, "--env", "NOT_SET_HERE", "--", "ls")
     told(done, 2, "'NOT_SET_HERE'", "export")

@@ -57,7 +57,7 @@ def test_what_did_not_fail_is_not_retried(rig: Rig) -> None:
     rig.queue.cancel(cancelled)
     scheduled = rig.submit(delay_s=60)
     states = {done: "has succeeded", running: "is running", ready: "is queued"}
-    states |= {scheduled: "is queued", cancelled: "is cancelled"}
+    states |= {scheduled: "is queued", cancelled: "was cancelled"}
     for job_id, state in states.items():
         before = rig.places(job_id)
         with pytest.raises(NotRetryable, match=f"job {job_id} {state};") as refused:

@@ -5,6 +5,7 @@ mypy checks the wrong calls below: it fails if one of the errors that they expec
 
 from __future__ import annotations
 
+from datetime import timedelta
 from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -103,6 +104,7 @@ def test_the_typed_changes_are_those_that_a_waiting_job_takes() -> None:
 def test_a_field_of_the_model_takes_every_type_that_is_written() -> None:
     for text in ("2h", "90s"):
         assert Request().changed({"timeout": text, "no_progress": 3}).timeout
+    assert Request().changed({"timeout": timedelta(hours=2)}).timeout == 7200
     given = {"nodes": "2..8", "memory": "2GiB", "after": [7], "cpus": 0.5}
     assert Request().changed(given).resources.memory == 2 << 30
     assert Request().changed({"from_checkpoint": 7}).from_checkpoint == {"job_id": 7}

@@ -10,6 +10,7 @@ from forge_client import default_paths, settings
 from forge_client.cli.options.session import Flags, settings_of
 from forge_client.cli.show import narration
 from forge_client.connection import require_extra
+from forge_client.errors import OptionInvalid
 from forge_client.running import all_running, latest_dir
 
 Dir = Annotated[Path | None, typer.Option("--dir", help="Folder for all data.", file_okay=False)]
@@ -49,12 +50,22 @@ def up(
     from forge_client.cli.quick.starting import begin  # noqa: PLC0415 - only with the extra
     from forge_client.up.detached import UpOptions  # noqa: PLC0415 - as above
 
-    memory_mb = None if memory is None else capacity(memory) // MIB
+    memory_mb = None if memory is None else _memory_mb(memory)
     flags = context.find_object(Flags) or Flags()
     named = folder or settings.load({"dir": flags.dir}, {}).dir
     chosen = (named or default_paths.default_dir()).absolute()
     plan = UpOptions(chosen, workers, cpus, memory_mb, port, gang_network)
     begin(plan, detach=detach)
+
+
+def _memory_mb(text: str) -> int:
+    try:
+        count = capacity(text) // MIB
+    except ValueError as error:
+        raise OptionInvalid(f"--memory: {error}", "write 4GiB") from None
+    if not count:
+        raise OptionInvalid(f"--memory: {text!r} is nothing", "write 4GiB, or leave it out")
+    return count
 
 
 def down(

@@ -141,7 +141,9 @@ def _retry(backend: Backend, job: int, *, from_checkpoint: str | None = None) ->
     status = backend.statuses([job]).get(job)
     held = waiting_for(status) if status else ""
     place = f" from checkpoint {checkpoint_name(*chosen)}" if chosen else ""
-    narration.say(f"job {job} is queued again{place}{f', and {held}' if held else ''}")
+    narration.say(f"job {job} is queued again{place}, with the code of its submission")
+    if held:
+        narration.say(f"it {held}")
 
 
 def preempt(context: typer.Context, job: JobId) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import typer
 from forge_schema.model.job import JobDetail, RunMember
-from forge_schema.model.states import Phase
+from forge_schema.model.states import Phase, in_state
 
 from forge_client import ssh_config, tunnel
 from forge_client.backend import Backend
@@ -23,7 +23,6 @@ from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.show import narration
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError, OptionInvalid
-from forge_client.results.endings import it_is
 from forge_client.results.names import require_rank
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def running(backend: Backend, job: int, rank: int) -> JobDetail:
     require_rank(status, rank)
     if status.state != "running":
         raise ClientError(
-            f"job {job} is not running: {it_is(status.state)}",
+            f"job {job} is not running: it {in_state(status.state)}",
             hint=f"`forge show {job}` shows its state, `forge logs {job}` its output",
             code="not_running_job",
         )

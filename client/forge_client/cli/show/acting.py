@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forge_schema.model.quantities import names_text
+from forge_schema.model.states import in_state
 
 from forge_client.cli.show import narration
 from forge_client.errors import ClientError, Conflict, NotFound
-from forge_client.results.endings import it_is
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -59,7 +59,7 @@ def cancel_one(backend: Backend, job: int) -> None:
     state = backend.cancel(job)
     if state not in ANSWERS:
         raise ClientError(
-            f"job {job} has already ended: {it_is(state)}",
+            f"job {job} has already ended: it {in_state(state)}",
             hint=f"`forge show {job}` shows how it ended",
             code="already_over",
         )

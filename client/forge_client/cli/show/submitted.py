@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.quantities import counted, size_text
+from forge_schema.model.states import in_state
 from forge_schema.service.submitting import merged
 
 from forge_client.cli.show import narration, output
@@ -182,7 +183,9 @@ def tell_job(job: JobDetail) -> None:
     """Say that a job was submitted, and with which resources."""
     # If a job that it needs has failed, it is cancelled at once.
     detail = (job.detail if job.state == "cancelled" else None) or resources(job)
-    narration.say(f"job {job.job_id} {job.name!r} is {job.state}{f': {detail}' if detail else ''}")
+    narration.say(
+        f"job {job.job_id} {job.name!r} {in_state(job.state)}{f': {detail}' if detail else ''}"
+    )
 
 
 def tell_nobody(backend: Backend, job_id: int) -> None:

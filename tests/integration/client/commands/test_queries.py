@@ -197,7 +197,7 @@ def test_commands_say_that_there_is_nothing_to_do_or_to_show(forge: Command, rig
     assert f"job {job} brought no list of packages" in forge("code", str(job), "--packages").stderr
     rig.queue.cancel(job)
     needs = forge("submit", ".", "--after-ok", str(job), "--", "true").stderr
-    assert f"is cancelled: job {job} was cancelled" in needs
+    assert f"was cancelled: job {job} was cancelled" in needs
     assert "nothing to cancel" in forge("cancel", "--sweep", "rates", "--yes").stderr
     forge("queue", "pause", "default")
     assert "the queue default is paused" in forge("submit", ".", "--", "true").stderr

@@ -103,6 +103,14 @@ LETTERS: list[tuple[str, Callable[[Client, Path], object]]] = [
     ("labels: write a table", lambda c, p: c.submit(p, "a", labels="a=b")),  # type: ignore[arg-type]
     ("grace: must be at most 1 h", lambda c, p: c.submit(p, "a", grace="2d")),
     ("secrets: write a list", lambda c, p: c.submit(p, "a", secrets="KEY")),
+    (r"timeout: \{\} is not a duration", lambda c, p: c.submit(p, "a", timeout={})),  # type: ignore[arg-type]
+    (r"memory: \[\] is not a size", lambda c, p: c.submit(p, "a", memory=[])),  # type: ignore[arg-type]
+    ("cpus: write a number", lambda c, p: c.submit(p, "a", cpus=True)),
+    ("max_failures: write a number", lambda c, p: c.submit(p, "a", max_failures=False)),
+    ("True is of the wrong kind", lambda c, _: c.job(handle=True)),
+    ("repeat: -1 is less than 1", lambda c, p: c.benchmark(p, "a", repeat=-1)),
+    ("nothing to vary", lambda c, p: c.benchmark(p, "a", matrix={})),
+    ("count: 0 is less than 1", lambda c, _: c.jobs(count=0)),
     ("labels are a dictionary", lambda c, p: c.create_worker(p.name, labels="a=b")),  # type: ignore[arg-type]
 ]
 
