@@ -48,6 +48,8 @@ SCORES = frozenset(
 LOWER = re.compile(r"(loss|err|error|perplexity|ppl|mae|mse|rmse|wer|cer|latency|seconds|time)$")
 # How many columns a message names.
 NAMED = 8
+# A text with more letters is no value that people compare.
+LONG = 200
 # How many runs are sorted or grouped: the newest that match.
 MOST_RUNS = 10_000
 NEXT = "path and query of the next page of runs that are not sorted"
@@ -367,8 +369,19 @@ def _rank(value: object) -> tuple[int, Any]:
 
 
 def columns_of(runs: Iterable[Run | SweepPoint], table: str) -> list[str]:
-    """Return the keys that any run has in its parameters, metrics or result."""
-    return list(dict.fromkeys(key for run in runs for key in getattr(run, table) or {}))
+    """Return the keys that any run has in its parameters, metrics or result, as columns.
+
+    What no cell holds, such as the picture of an object that a function returned, is left out.
+    """
+    keys: dict[str, bool] = {}
+    for run in runs:
+        for key, value in (getattr(run, table) or {}).items():
+            keys[key] = keys.get(key, True) and not _is_long(value)
+    return [key for key, fits in keys.items() if fits]
+
+
+def _is_long(value: object) -> bool:
+    return isinstance(value, (dict, list)) or (isinstance(value, str) and len(value) > LONG)
 
 
 def measured(runs: Sequence[Run | SweepPoint]) -> list[str]:

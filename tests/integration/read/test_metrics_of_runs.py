@@ -7,6 +7,7 @@ from forge_schema.model.results import (
     ANY_METRIC,
     ColumnUnknown,
     Run,
+    columns_of,
     drawn_metric,
     lower_is_better,
     measured,
@@ -31,6 +32,12 @@ def test_losses_and_scores_that_most_runs_have_are_shown_first() -> None:
     shown = ["train/loss", "val/acc", "gn", "time", "l1_loss", "m0", "m1"]
     assert measured(MIXED) == shown
     assert measured([]) == []
+
+
+def test_what_no_cell_holds_is_no_column() -> None:
+    results = [{"score": 1, "raised": {"type": "KeyError"}}, {"score": None, "pickled": "gA" * 200}]
+    runs = [run().model_copy(update={"result": result}) for result in results]
+    assert columns_of(runs, "result") == ["score"]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ from forge_schema.model.results import Run
 
 from forge_functions.dashboard.formats import brief
 
-# The size of a picture, of the room beside it for names and ticks, and of the space between axes.
-HEIGHT, MARGIN, BETWEEN, SIDE = 180, 24, 150, 150
+# The size of a picture, of the room beside it for names and ticks, and of the axes of points.
+HEIGHT, MARGIN, LEFT, SIDE = 180, 24, 56, 210
+# How wide the lines' picture should be, and the least and the most space between two axes.
+WIDE, NARROW, BROAD = 1060, 150, 500
 # An axis of more words, or a logarithmic one of less than so many times, would say little.
 WORDS, LOGARITHMIC = 8, 10
 WIDTH_OF_WORD = 16
@@ -81,7 +83,7 @@ class Plots:
     @property
     def width(self) -> int:
         """How wide the lines' picture is."""
-        return BETWEEN * (len(self.axes) - 1) + 2 * MARGIN + BETWEEN // 2
+        return self.across(len(self.axes) - 1) + MARGIN + NARROW // 2
 
     @property
     def lines(self) -> list[tuple[Run, int, str]]:
@@ -100,17 +102,21 @@ class Plots:
         *given, last = self.axes
         return [
             (each, [
-                (run, MARGIN + SIDE * x, self.down(y))
+                (run, LEFT + SIDE * x, self.down(y))
                 for run, x, y in zip(self.runs, each.places, last.places, strict=True)
                 if x is not None and y is not None
             ])
             for each in given if each.numeric
         ]  # fmt: skip
 
-    @staticmethod
-    def across(n: int) -> int:
+    @property
+    def called(self) -> str:
+        """The target as a heading has it: `loss best`."""
+        return self.target.split(".", 1)[-1].replace(".", " ")
+
+    def across(self, n: int) -> int:
         """Return where an axis stands."""
-        return MARGIN + BETWEEN * n
+        return MARGIN + n * min(max(WIDE // (len(self.axes) - 1), NARROW), BROAD)
 
     @staticmethod
     def down(place: float) -> float:

@@ -145,14 +145,7 @@ class Table(JobList):
     @cached_property
     def results(self) -> list[str]:
         """The keys of results with a single value."""
-        keys = columns_of(self.runs, "result")
-        nested = (dict, list)
-        plain = [
-            key
-            for key in keys
-            if not any(isinstance((run.result or {}).get(key), nested) for run in self.runs)
-        ]
-        return plain[:RESULTS]
+        return columns_of(self.runs, "result")[:RESULTS]
 
     @cached_property
     def numbers(self) -> list[tuple[str, str, str]]:
