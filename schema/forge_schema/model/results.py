@@ -48,7 +48,7 @@ SCORES = frozenset(
 LOWER = re.compile(r"(loss|err|error|perplexity|ppl|mae|mse|rmse|wer|cer|latency|seconds|time)$")
 # How many columns a message names.
 NAMED = 8
-# A text with more letters is no value that people compare.
+# A value with more letters is none that people compare.
 LONG = 200
 # How many runs are sorted or grouped: the newest that match.
 MOST_RUNS = 10_000
@@ -369,19 +369,13 @@ def _rank(value: object) -> tuple[int, Any]:
 
 
 def columns_of(runs: Iterable[Run | SweepPoint], table: str) -> list[str]:
-    """Return the keys that any run has in its parameters, metrics or result, as columns.
+    """Return the keys that any run has in its parameters, metrics or result.
 
-    What no cell holds, such as the picture of an object that a function returned, is left out.
+    A key of results with what no cell holds, such as an object that a function returned, is none.
     """
-    keys: dict[str, bool] = {}
-    for run in runs:
-        for key, value in (getattr(run, table) or {}).items():
-            keys[key] = keys.get(key, True) and not _is_long(value)
-    return [key for key, fits in keys.items() if fits]
-
-
-def _is_long(value: object) -> bool:
-    return isinstance(value, (dict, list)) or (isinstance(value, str) and len(value) > LONG)
+    items = [item for run in runs for item in (getattr(run, table) or {}).items()]
+    long = {key for key, value in items if table == "result" and len(str(value)) > LONG}
+    return [key for key in dict.fromkeys(key for key, _ in items) if key not in long]
 
 
 def measured(runs: Sequence[Run | SweepPoint]) -> list[str]:

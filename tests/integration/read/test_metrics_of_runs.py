@@ -35,9 +35,13 @@ def test_losses_and_scores_that_most_runs_have_are_shown_first() -> None:
 
 
 def test_what_no_cell_holds_is_no_column() -> None:
-    results = [{"score": 1, "raised": {"type": "KeyError"}}, {"score": None, "pickled": "gA" * 200}]
+    results = [
+        {"score": 1, "raised": {"traceback": "x" * 300}},
+        {"score": None, "pickled": "gA" * 200},
+    ]
     runs = [run().model_copy(update={"result": result}) for result in results]
     assert columns_of(runs, "result") == ["score"]
+    assert columns_of(MIXED[-1:], "metrics") == ["m0", "m1", "l1_loss", "gn"]
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,9 @@ class Table(JobList):
     @cached_property
     def results(self) -> list[str]:
         """The keys of results with a single value."""
-        return columns_of(self.runs, "result")[:RESULTS]
+        values = [(run.result or {}).items() for run in self.runs]
+        nested = {k for items in values for k, value in items if isinstance(value, (dict, list))}
+        return [key for key in columns_of(self.runs, "result") if key not in nested][:RESULTS]
 
     @cached_property
     def numbers(self) -> list[tuple[str, str, str]]:
