@@ -32,6 +32,13 @@ REISSUE = (
     "issue the authority's certificate with a key usage, and the server's with key identifiers:"
     " deploy-server.md has the commands under “An authority of your own”"
 )
+# By a part of OpenSSL's reason: an authority, which is what others lack, would not help.
+TRUST_HINTS = {
+    SINCE_3_13: REISSUE,
+    "mismatch": "write a name into the URL that the certificate has, or issue one with this name",
+    "expired": "renew the server's certificate; if it is valid, set this machine's clock",
+    "not yet valid": "set the clock of this machine, or of the one that issued the certificate",
+}
 
 
 class CertificatesUnusable(ForgeError):
@@ -169,7 +176,7 @@ def untrusted(error: BaseException) -> str:
 
 def trust_hint(why: str, otherwise: str) -> str:
     """Return what to do about a certificate that is not trusted, by the reason of `untrusted`."""
-    return REISSUE if SINCE_3_13 in why else otherwise
+    return next((hint for reason, hint in TRUST_HINTS.items() if reason in why), otherwise)
 
 
 def retry_after_s(response: httpx.Response) -> float:

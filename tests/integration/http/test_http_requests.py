@@ -8,6 +8,7 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from threading import Event
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -107,7 +108,7 @@ def test_other_requests_are_answered_while_a_body_is_parsed(
         assert go_on.wait(60)
         return json.loads(body)
 
-    monkeypatch.setattr(guarded_route, "_parsed", slowly)
+    monkeypatch.setattr(guarded_route, "json", SimpleNamespace(loads=slowly))
     ann = api.key()
     with ThreadPoolExecutor(1) as pool:
         checked = pool.submit(ann.call, "POST", CHECK, {"jobs": [SPEC]})

@@ -12,9 +12,9 @@ from threading import Thread
 
 import httpx
 import pytest
-from forge_client.http.errors import TRUST_HINT, loss
-from forge_schema.http_client import REISSUE, tls_context
-from forge_worker.circuit_breaker import TRUST, NotAnswered, QueueRefused, Servers
+from forge_client.http.errors import loss
+from forge_schema.http_client import REISSUE, TRUST_HINTS, tls_context
+from forge_worker.circuit_breaker import NotAnswered, QueueRefused, Servers
 from forge_worker.queue.http.session import not_answered
 from support.http.certificates import certificates
 from support.services import require
@@ -102,8 +102,8 @@ def test_a_client_that_trusts_an_authority_without_a_key_usage_learns_to_reissue
     assert told.hint == worker_hint(error) == REISSUE  # type: ignore[union-attr]
 
 
-def test_another_name_is_still_a_question_of_trust(tmp_path: Path) -> None:
+def test_another_name_is_not_a_question_of_the_authority(tmp_path: Path) -> None:
     issued(tmp_path, ours())
     error = refused(tmp_path, "other.example")
-    assert loss(error, "https://other.example").hint == TRUST_HINT  # type: ignore[union-attr]
-    assert worker_hint(error) == TRUST
+    hint = loss(error, "https://other.example").hint  # type: ignore[union-attr]
+    assert hint == worker_hint(error) == TRUST_HINTS["mismatch"]
