@@ -11,7 +11,7 @@ from threading import Event, Lock, Thread
 
 import psycopg
 import structlog
-from forge_schema.database.connections import KEEPALIVE
+from forge_schema.database.connections import KEEPALIVE, LISTEN
 from forge_schema.wake import ASKED, SHELL, Hint, Sleepers
 
 READY = "ready"
@@ -147,7 +147,7 @@ class Hub:
         self._tell(LEAVING)
 
     def _listen(self, connection: psycopg.Connection) -> None:
-        connection.execute("LISTEN forge")
+        connection.execute(LISTEN)
         self.sleepers.forget()
         self._new_work()
         self._tell(MISSED)

@@ -25,6 +25,7 @@ SETTINGS = {
     "statement_timeout": f"{STATEMENT_S:.0f}s",
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "5s",
+    "idle_session_timeout": "0",
     "default_transaction_isolation": "read committed",
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
@@ -33,6 +34,8 @@ SETTINGS = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
 }
+# One that listens is idle by nature, and gets no other settings.
+LISTEN = "SET idle_session_timeout = 0; LISTEN forge"
 # Formats that our statements and the driver read. A server, a database or a role may have others,
 # which each connection is told as it starts.
 FORMATS = {

@@ -208,6 +208,7 @@ def test_the_current_functions_and_views_are_in_place(database_url: str) -> None
 
 UNUSUAL = {
     "default_transaction_isolation": "serializable",
+    "idle_session_timeout": "1h",
     "DateStyle": "German, DMY",
     "IntervalStyle": "sql_standard",
     "standard_conforming_strings": "off",
@@ -238,5 +239,6 @@ def test_a_database_with_other_formats_and_another_isolation_serves_as_well(
         assert [job["submitted_at"] for job in told] == [START, START]
         assert rig.tick.run() is not None
         with rig.database.connection() as connection:
-            shown = connection.execute("SHOW transaction_isolation").fetchone()
-        assert shown == {"transaction_isolation": "read committed"}
+            query = "SELECT current_setting(%s) AS isolation, current_setting(%s) AS idle"
+            told = connection.execute(query, [*UNUSUAL][:2]).fetchone()
+        assert told == {"isolation": "read committed", "idle": "0"}

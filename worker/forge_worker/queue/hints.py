@@ -11,7 +11,7 @@ from time import monotonic
 import httpx
 import psycopg
 import structlog
-from forge_schema.database.connections import KEEPALIVE
+from forge_schema.database.connections import KEEPALIVE, LISTEN
 from forge_schema.database.pool import AccessRefused, explained, explicable
 from forge_schema.protocol.answers import Hints
 from forge_schema.wake import ANY, ASKED, BACK, SHELL, Hint
@@ -88,7 +88,7 @@ class Listener(Loop):
     def _listen(self) -> None:
         with psycopg.connect(self._url, autocommit=True, **KEEPALIVE) as connection:
             self._entrance.answered()
-            connection.execute("LISTEN forge")
+            connection.execute(LISTEN)
             self._heed(ANY)
             while not self.ending:
                 for hint in connection.notifies(timeout=QUIET_S, stop_after=1):
