@@ -240,5 +240,5 @@ def test_a_database_with_other_formats_and_another_isolation_serves_as_well(
         assert rig.tick.run() is not None
         with rig.database.connection() as connection:
             query = "SELECT current_setting(%s) AS isolation, current_setting(%s) AS idle"
-            told = connection.execute(query, [*UNUSUAL][:2]).fetchone()
-        assert told == {"isolation": "read committed", "idle": "0"}
+            kept = connection.execute(query, [*UNUSUAL][:2]).fetchone()
+        assert kept == {"isolation": "read committed", "idle": "0"}
