@@ -32,6 +32,9 @@ MOST_HOPS = 40
 PROJECT_MARKS = ("forge.toml", "pyproject.toml")
 # So many faults are named.
 MOST_FAULTS = 100
+# Where git-annex, and DataLad with it, keep the content of a file that they show as a link.
+ANNEX = ".git/annex/objects/"
+ANNEX_HINT = f"make it a file with `git annex get` and `git annex unlock`, or {IGNORE_HINT}"
 # A folder with these is not looked at further; all other faults are collected.
 FATAL = {"bundle_too_large", "file_changed"}
 
@@ -248,6 +251,7 @@ class _Scan:
 
     def _followed(self, path: Path, name: str) -> Path:
         target = Path(os.path.realpath(path))  # unlike resolve(), it accepts circular links
+        hint = ANNEX_HINT if ANNEX in path.readlink().as_posix() else IGNORE_HINT
         if not target.is_relative_to(self.root):
             raise BundleError(
                 f"{name} is a link to {target}, outside {self.root}",
@@ -255,12 +259,12 @@ class _Scan:
                 hint=f"replace it with a copy, or {IGNORE_HINT}",
             )
         if not target.exists():
-            raise BundleError(f"{name} is a broken link", code="link_broken", hint=IGNORE_HINT)
+            raise BundleError(f"{name} is a broken link", code="link_broken", hint=hint)
         if left_out := ALWAYS.intersection(target.relative_to(self.root).parts):
             raise BundleError(
                 f"{name} is a link into {min(left_out)}, which is never packed",
                 code="link_leaves_folder",
-                hint=IGNORE_HINT,
+                hint=hint,
             )
         return target
 

@@ -333,15 +333,19 @@ class TestLinks:
             ("link", "link_broken"),
             (".", "link_circular"),
             (".git/config", "link_leaves_folder"),
+            (".git/annex/objects/k", "link_leaves_folder"),
+            (".git/annex/objects/not/fetched", "link_broken"),
         ],
     )
     def test_other_links_are_refused_by_name(self, project: Path, target: str, code: str) -> None:
         trees.write(project.parent, {"outside": b"secret", "project/.git/config": b"secret"})
+        trees.write(project, {".git/annex/objects/k": b"data"})
         (project / "link").symlink_to(target)
         with pytest.raises(BundleError, match=r"link is a (link|broken|circular)") as caught:
             scan(project)
         assert caught.value.code == code
         assert ".forgeignore" in caught.value.hint
+        assert ("git annex unlock" in caught.value.hint) is ("annex" in target)
 
 
 class TestRefused:
