@@ -3,9 +3,8 @@
 import forge_schema.program.lean  # noqa: F401 - it makes the imports below cheaper
 
 # isort: split
-import ssl
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from importlib import import_module
 
 from forge_schema.access.tokens import hide
@@ -13,7 +12,7 @@ from forge_schema.program import faults
 from forge_schema.program import help as help_text
 from forge_schema.program.log import configure_log
 
-from forge_functions.settings import FunctionsSettings
+from forge_functions.settings import FunctionsSettings, tls_faults
 
 NAME = "forge-server"
 HEAD = """\
@@ -70,7 +69,7 @@ def run(serving: Callable[[], Callable[[FunctionsSettings], None]]) -> None:
         FunctionsSettings,
         lambda: faults.of_command_line(FunctionsSettings),
         words=WORDS,
-        more=lambda given: [*_more(given)],
+        more=lambda given: [*tls_faults(given)],
     )
     with faults.ending(NAME):
         serving()(settings)
@@ -79,25 +78,3 @@ def run(serving: Callable[[], Callable[[FunctionsSettings], None]]) -> None:
 def _serving() -> Callable[[FunctionsSettings], None]:
     serve: Callable[[FunctionsSettings], None] = import_module("forge_functions.server").serve
     return serve
-
-
-def _more(given: Mapping[str, str]) -> Iterator[str]:
-    """Yield what is wrong with the files of TLS."""
-    files = [name for name in ("tls_cert", "tls_key") if name in given]
-    unreadable = [(name, why) for name in files if (why := faults.unreadable_file(given[name]))]
-    for name, why in unreadable:
-        yield f"{faults.place(FunctionsSettings, name)}: {why}"
-    if "tls_cert" in given and not unreadable and (why := _tls_fault(given)):
-        yield f"{faults.place(FunctionsSettings, 'tls_cert')}: {why}"
-
-
-def _tls_fault(given: Mapping[str, str]) -> str:
-    chain, key = given["tls_cert"], given.get("tls_key")
-    try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(chain, key, password="")
-    except OSError as error:
-        files = f"{chain} and {key}" if key else chain
-        why = str(error.strerror).partition(" (_ssl")[0]
-        return f"{files}: no usable certificate with its unencrypted key, in PEM: {why}"
-    return ""

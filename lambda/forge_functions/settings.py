@@ -1,12 +1,15 @@
 """The server's settings: FORGE_* variables, on Lambda and under `forge-server`."""
 
 import re
+import ssl
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from importlib.metadata import version
 from typing import Annotated, Self
 
 from forge_schema.access.names import check_person
 from forge_schema.model.states import Role
+from forge_schema.program import faults
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -179,3 +182,25 @@ class FunctionsSettings(ServerSettings):
         if self.tls_key and not self.tls_cert:
             raise ValueError("--tls-key needs --tls-cert (FORGE_TLS_CERT)")
         return self
+
+
+def tls_faults(given: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is wrong with the files of TLS."""
+    files = [name for name in ("tls_cert", "tls_key") if name in given]
+    unreadable = [(name, why) for name in files if (why := faults.unreadable_file(given[name]))]
+    for name, why in unreadable:
+        yield f"{faults.place(FunctionsSettings, name)}: {why}"
+    if "tls_cert" in given and not unreadable and (why := _tls_fault(given)):
+        yield f"{faults.place(FunctionsSettings, 'tls_cert')}: {why}"
+
+
+def _tls_fault(given: Mapping[str, str]) -> str:
+    chain, key = given["tls_cert"], given.get("tls_key")
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(chain, key, password="")
+    except OSError as error:
+        files = f"{chain} and {key}" if key else chain
+        why = str(error.strerror).partition(" (_ssl")[0]
+        return f"{files}: no usable certificate with its unencrypted key, in PEM: {why}"
+    return ""

@@ -15,6 +15,10 @@ from forge_client.http.errors import Retryable, not_forge
 from forge_client.http.transport import Transport
 
 OPERATORS = "the server's log has more details"
+SWEEPER = (
+    "on the server's machine, `systemctl start forge-sweeper` starts it, or a second `forge-server"
+    " init` with the same --dir"
+)
 TO_START = "start one with `forge-worker`; an admin adds a machine with `forge worker add NAME`"
 
 
@@ -32,7 +36,8 @@ class HealthFinding(BaseModel, defer_build=True):
             "failing": CheckStanding.FAIL,
             "unknown": CheckStanding.WARN,
         }
-        hint = "" if self.standing == "ok" else OPERATORS
+        hint = SWEEPER if self.name == "sweeper" and "sweeper" in self.detail else OPERATORS
+        hint = "" if self.standing == "ok" else hint
         standing = standings[self.standing]
         return Check(name=self.name, standing=standing, detail=self.detail, hint=hint)
 

@@ -1,8 +1,11 @@
 """`forge-server init`, from a bare machine to a service: each step is skipped where it was done."""
 
+import os
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,12 +13,19 @@ import psycopg
 from forge_schema.access.api_keys import Keys
 from forge_schema.database.migrate import upgrade
 from forge_schema.database.pool import Database, explained
+from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import Role
 from forge_schema.program import faults
+from forge_schema.storage.probe import probe, require_fit
+from forge_schema.storage.store_url import split
+from forge_schema.sweeper.main import ProcessSettings
+from sqlalchemy.exc import DBAPIError
 
 from forge_functions.init import answers, authority, service
 from forge_functions.init.answers import Answers, read
+from forge_functions.settings import FunctionsSettings, tls_faults
 
+NAME = "forge-server init"
 SECRET = "FORGE_SERVER_SECRET"  # noqa: S105 - a variable's name
 OF_SWEEPER = ("FORGE_DATABASE_URL",)
 # Which version was started: after an upgrade, what runs is another one.
@@ -23,33 +33,92 @@ VERSION = "version"
 HEAD = "# Made by `forge-server init`; what is added here stays.\n"
 
 
+Settings = dict[str, dict[str, str]]
+"""The variables of each program, by its name."""
+
+
+class TablesRefused(ForgeError):
+    """The role in the database's URL may not make the tables."""
+
+
 def main(words: Sequence[str]) -> None:
     """Make this machine a server, and say what was done and what comes next."""
-    given = answers.answers(words)
-    with faults.ending("forge-server init"):
-        _init(given)
+    with faults.ending(NAME):
+        _init(answers.answers(words))
 
 
 def _init(given: Answers) -> None:
+    # First what may fail, before anything is written, ended or promised.
+    settings = _settings(given)
+    _require_valid(given, settings)
+    service.require_free(given, settings)
     for folder in (given.etc, given.state):
         folder.mkdir(mode=0o755 if given.systemd else 0o700, parents=True, exist_ok=True)
+    _require_store(given, settings[service.SERVER])
+    _migrate(settings[service.SERVER]["FORGE_DATABASE_URL"])
     if given.systemd:
         service.make_user()
-    # First what may fail, before anything runs or is promised.
-    _migrate(given.settings["FORGE_DATABASE_URL"])
-    certificate = _certificate(given)
-    changed = _settings(given, certificate) or _ran(given) != version("forge-queue")
-    if given.systemd:
-        lines = service.with_systemd(given, changed=changed)
-    else:
-        lines = service.in_background(given, changed=changed)
-    for line in lines:
-        say(line)
-    service.await_answer(given)
+    with service.undone(given, say):
+        _certify(given)
+        changed = [_write(given.etc / file, settings[name]) for name, file in service.OF.items()]
+        other = any(changed) or _ran(given) != version("forge-queue")
+        if given.systemd:
+            lines = service.with_systemd(changed=other)
+        else:
+            lines = service.in_background(given, changed=other)
+        for line in lines:
+            say(line)
+        service.await_answer(given)
     authority.write(given.etc / VERSION, version("forge-queue").encode(), 0o644)
     say("the server and the sweeper run")
     _first_key(given)
     _next(given)
+
+
+def _settings(given: Answers) -> Settings:
+    """Return what both are to have: what was given, what earlier runs wrote, or a default."""
+    kept = read(given.file)
+    secret = {SECRET: kept.get(SECRET) or secrets.token_hex(32)}
+    without_tls = {} if given.tls else {"FORGE_TLS_CERT": "", "FORGE_TLS_KEY": ""}
+    settings = {**kept, **given.settings, **_own_certificate(given), **secret, **without_tls}
+    server = {name: value for name, value in settings.items() if value}
+    sweeper = read(given.etc / service.OF[service.SWEEPER])
+    sweeper |= {name: server[name] for name in OF_SWEEPER}
+    return {service.SERVER: server, service.SWEEPER: service.with_a_port(given, sweeper, server)}
+
+
+def _own_certificate(given: Answers) -> dict[str, str]:
+    """Return the settings of TLS; none if the certificate is not of our own making."""
+    own = given.etc / authority.CHAIN
+    if not given.tls or "FORGE_TLS_CERT" in given.settings:
+        return {}
+    if read(given.file).get("FORGE_TLS_CERT", str(own)) != str(own):
+        return {}
+    return {"FORGE_TLS_CERT": str(own), "FORGE_TLS_KEY": str(given.etc / authority.KEY)}
+
+
+def _require_valid(given: Answers, settings: Settings) -> None:
+    """Check all settings as the programs do, which would end with them once they are started."""
+    ours = _own_certificate(given)
+    server = {name: value for name, value in settings[service.SERVER].items() if name not in ours}
+    with _environment(server):
+        whole = FunctionsSettings.model_validate
+        faults.read(NAME, FunctionsSettings, partial(whole, {}), more=lambda it: [*tls_faults(it)])
+    with _environment(settings[service.SWEEPER]):
+        faults.read(NAME, ProcessSettings, partial(ProcessSettings.model_validate, {}))
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Have the variables of a program that is started with these."""
+    former = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(service.plain(former) | dict(variables))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(former)
 
 
 def _migrate(url: str) -> None:
@@ -57,36 +126,33 @@ def _migrate(url: str) -> None:
         upgrade(url)
     except psycopg.OperationalError as error:
         raise explained(error, url) from error
+    except DBAPIError as error:
+        why = str(error.orig).partition("\n")[0]
+        raise TablesRefused(
+            f"the database does not take Forge's tables: {why}",
+            hint="have the role in its URL own it: ALTER DATABASE forge OWNER TO forge",
+        ) from error
     say("the database has Forge's tables")
 
 
-def _certificate(given: Answers) -> dict[str, str]:
-    """Return the settings of TLS; of our own making unless a certificate was given."""
-    if not given.tls or "FORGE_TLS_CERT" in given.settings:
-        return {}
-    own = given.etc / authority.CHAIN
-    kept = read(given.file).get("FORGE_TLS_CERT")
-    if kept and kept != str(own):
-        return {}
+def _require_store(given: Answers, server: Mapping[str, str]) -> None:
+    """Try the store as the server will; a folder that its own user is to make, that user tries."""
+    url = server["FORGE_STORE_URL"]
+    if given.systemd and split(url).scheme == "file":
+        return
+    with _environment(server):
+        require_fit(url, probe(url))
+
+
+def _certify(given: Answers) -> None:
+    """Make a certificate, unless one was given or is there."""
+    if not _own_certificate(given):
+        return
     chain, key, made = authority.issued(given.etc, given.names)
     if given.systemd:
         service.let_read(chain, key)
     if made:
         say(f"made a certificate for {', '.join(given.names)}: {chain}")
-    return {"FORGE_TLS_CERT": str(chain), "FORGE_TLS_KEY": str(key)}
-
-
-def _settings(given: Answers, certificate: Mapping[str, str]) -> bool:
-    """Write both files of settings, and tell whether they are others than before."""
-    kept = read(given.file)
-    secret = {SECRET: kept.get(SECRET) or secrets.token_hex(32)}
-    without_tls = {} if given.tls else {"FORGE_TLS_CERT": "", "FORGE_TLS_KEY": ""}
-    settings = {**kept, **given.settings, **certificate, **secret, **without_tls}
-    settings = {name: value for name, value in settings.items() if value}
-    of_sweeper = {name: settings[name] for name in OF_SWEEPER}
-    sweeper = given.etc / "sweeper.env"
-    changes = [_write(given.file, settings), _write(sweeper, {**read(sweeper), **of_sweeper})]
-    return any(changes)
 
 
 def _ran(given: Answers) -> str:

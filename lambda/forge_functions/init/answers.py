@@ -2,10 +2,13 @@
 
 import argparse
 import os
+import re
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
+from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +19,7 @@ from forge_functions.init.authority import CHAIN, named
 ETC, STATE = Path("/etc/forge"), Path("/var/lib/forge-server")
 SYSTEMD = Path("/run/systemd/system")
 LAST_PORT = 65535
+HOST = re.compile(r"(?=.{1,253}\Z)\w(?:[\w-]{0,61}\w)?(?:\.\w(?:[\w-]{0,61}\w)?)*", re.ASCII)
 POSTGRES = """\
 with Postgres on this machine, its user postgres makes one:
     createuser --pwprompt forge && createdb --owner forge forge
@@ -53,7 +57,10 @@ def answers(words: Sequence[str]) -> Answers:
     Raises:
         SystemExit: a flag is unknown, or something is missing and nobody can be asked.
     """
-    given = _parser().parse_args(words)
+    parser = _parser()
+    given = parser.parse_args(words)
+    if given.tls_cert if given.no_tls else given.tls_key and not given.tls_cert:
+        parser.error("give --tls-cert with its --tls-key, or --no-tls, or none of them")
     etc = given.dir.resolve() if given.dir else ETC
     state = etc / "state" if given.dir else STATE
     if given.dir is None and os.geteuid() != 0:
@@ -75,7 +82,8 @@ def answers(words: Sequence[str]) -> Answers:
         given.no_tls or kept.get("FORGE_PUBLIC_URL", "").startswith("http://")
     )
     scheme = "https" if tls else "http"
-    settings["FORGE_PUBLIC_URL"] = f"{scheme}://{names[0]}:{settings['FORGE_PORT']}"
+    host = f"[{names[0]}]" if ":" in names[0] else names[0]
+    settings["FORGE_PUBLIC_URL"] = f"{scheme}://{host}:{settings['FORGE_PORT']}"
     if given.tls_cert:
         settings["FORGE_TLS_CERT"] = str(given.tls_cert.absolute())
         settings["FORGE_TLS_KEY"] = str((given.tls_key or given.tls_cert).absolute())
@@ -99,7 +107,8 @@ def _parser() -> argparse.ArgumentParser:
         " tables, services and a nightly backup. Run again, it changes what is asked for.",
     )
     add = parser.add_argument
-    add("--name", action="append", help="how callers name this machine; may be given several times")
+    several = "how callers name this machine; may be given several times"
+    add("--name", action="append", type=_host, help=several)
     add("--database-url", help="postgresql://…, a database of its own")
     add("--store-url", help="s3://… or file://…; default: a folder of this machine")
     add("--host", help="the address to listen on; default: all")
@@ -117,6 +126,16 @@ def _port(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text} is not a port: write a number from 1 to {LAST_PORT}")
 
 
+def _host(text: str) -> str:
+    with suppress(ValueError):
+        return str(ip_address(text))
+    if HOST.fullmatch(text):
+        return text
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is neither a host's name nor an address: write forge.example or 192.0.2.7"
+    )
+
+
 def _file(text: str) -> Path:
     if (path := Path(text)).is_file():
         return path
@@ -130,7 +149,10 @@ def _former_names(etc: Path, kept: Mapping[str, str]) -> tuple[str, ...]:
 
 def _asked_name() -> str:
     name = socket.getfqdn()
-    return _ask("name of this machine for callers", name) or name
+    try:
+        return _host(_ask("name of this machine for callers", name) or name)
+    except argparse.ArgumentTypeError as error:
+        sys.exit(f"forge-server init: {error}")
 
 
 def _ask(what: str, default: str) -> str:

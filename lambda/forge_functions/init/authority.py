@@ -9,12 +9,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-CHAIN = "server.pem"
+CHAIN, KEY = "server.pem", "server.key"
+OF_AUTHORITY = ("authority.pem", "authority.key")
 LASTS = timedelta(days=3650)
 # The server's own is made again this long before it ends.
 CERTIFICATE_LASTS, EARLY = timedelta(days=397), timedelta(days=60)
 ONE_HOUR = timedelta(hours=1)
-Key = ec.EllipticCurvePrivateKey
+PrivateKey = ec.EllipticCurvePrivateKey
 OTHER_USES = (
     *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
     *("key_agreement", "encipher_only", "decipher_only"),
@@ -26,7 +27,7 @@ def issued(folder: Path, names: tuple[str, ...]) -> tuple[Path, Path, bool]:
 
     The authority, `authority.pem`, stays the same: clients and workers trust it.
     """
-    chain, key = folder / CHAIN, folder / "server.key"
+    chain, key = folder / CHAIN, folder / KEY
     if _holds(chain, names) and key.exists():
         return chain, key, False
     authority, signer = _authority(folder)
@@ -51,11 +52,11 @@ def issued(folder: Path, names: tuple[str, ...]) -> tuple[Path, Path, bool]:
     return chain, key, True
 
 
-def _authority(folder: Path) -> tuple[x509.Certificate, Key]:
-    file, key = folder / "authority.pem", folder / "authority.key"
+def _authority(folder: Path) -> tuple[x509.Certificate, PrivateKey]:
+    file, key = (folder / name for name in OF_AUTHORITY)
     if file.exists():
         signer = serialization.load_pem_private_key(key.read_bytes(), password=None)
-        assert isinstance(signer, Key)  # noqa: S101 - we have made it
+        assert isinstance(signer, PrivateKey)  # noqa: S101 - we have made it
         return x509.load_pem_x509_certificate(file.read_bytes()), signer
     signer = ec.generate_private_key(ec.SECP256R1())
     name = _named("Forge's own authority")
@@ -118,7 +119,7 @@ def named(chain: Path) -> tuple[str, ...]:
     return tuple(str(name.value) for name in kept)
 
 
-def _pem(key: Key) -> bytes:
+def _pem(key: PrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

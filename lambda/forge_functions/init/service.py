@@ -9,13 +9,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from forge_schema.model.errors import ForgeError
 
 from forge_functions.init.answers import Answers, read
+from forge_functions.init.authority import CHAIN, KEY, OF_AUTHORITY, write
 
 UNITS = Path("/etc/systemd/system")
 FILES = ("forge-server.service", "forge-sweeper.service")
@@ -24,13 +25,17 @@ USER = "forge"
 BACKUPS = Path("/var/backups/forge")
 # As the units have it, for which another place is put in.
 PREFIX = "/opt/forge"
-PROGRAMS = ("forge-server", "forge-sweeper")
+PROGRAMS = SERVER, SWEEPER = ("forge-server", "forge-sweeper")
+# The file of settings of each.
+OF = {SERVER: "server.env", SWEEPER: "sweeper.env"}
 LOOPBACK, HEALTH_PORT = "127.0.0.1", "8901"
 # Where each listens.
 LISTENS = {
-    "forge-server": ("FORGE_HOST", "FORGE_PORT"),
-    "forge-sweeper": ("FORGE_HEALTH_HOST", "FORGE_HEALTH_PORT"),
+    SERVER: ("FORGE_HOST", "FORGE_PORT"),
+    SWEEPER: ("FORGE_HEALTH_HOST", "FORGE_HEALTH_PORT"),
 }
+# What listens everywhere is reached here.
+EVERYWHERE = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - to compare
 START_S, LOOK_S = 30.0, 0.2
 
 
@@ -38,11 +43,8 @@ class NotUp(ForgeError):
     """What was started does not answer."""
 
 
-def with_systemd(answers: Answers, *, changed: bool) -> list[str]:
+def with_systemd(*, changed: bool) -> list[str]:
     """Have systemd run all three, and restart what runs with older settings; say what was done."""
-    for program in PROGRAMS:
-        if not _is_up(answers, program):
-            _require_free(answers, program)
     lines = []
     BACKUPS.mkdir(mode=0o700, parents=True, exist_ok=True)
     _give(BACKUPS, USER)
@@ -75,30 +77,33 @@ def make_user() -> None:
 def in_background(answers: Answers, *, changed: bool) -> list[str]:
     """Start server and sweeper as processes of this user, unless they run with these settings."""
     lines = []
-    logs = answers.state / "logs"
-    logs.mkdir(mode=0o700, parents=True, exist_ok=True)
     for program in PROGRAMS:
-        file = answers.state / f"{program}.pid"
-        pid = running(file, program)
+        pid = running(answers.state / f"{program}.pid", program)
         if pid and not changed:
             continue
         if pid:
             _end(pid)
-        _require_free(answers, program)
-        env = {**_plain(os.environ), **read(_settings_of(answers, program))}
-        with (logs / f"{program}.log").open("ab") as log:
-            process = subprocess.Popen(  # noqa: S603 - our own program
-                [Path(sys.prefix) / "bin" / program],
-                env=env,
-                cwd=answers.state,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        file.write_text(str(process.pid), encoding="utf-8")
-        lines.append(f"started {program}, process {process.pid}; its log is in {logs}")
+        pid = _start(answers, program)
+        lines.append(f"started {program}, process {pid}; its log is in {answers.state / 'logs'}")
     return lines
+
+
+def _start(answers: Answers, program: str) -> int:
+    env = {**plain(os.environ), **read(_settings_of(answers, program))}
+    logs = answers.state / "logs"
+    logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (logs / f"{program}.log").open("ab") as log:
+        process = subprocess.Popen(  # noqa: S603 - our own program
+            [Path(sys.prefix) / "bin" / program],
+            env=env,
+            cwd=answers.state,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    (answers.state / f"{program}.pid").write_text(str(process.pid), encoding="utf-8")
+    return process.pid
 
 
 def running(file: Path, program: str) -> int | None:
@@ -120,38 +125,132 @@ def _lives(file: Path) -> bool:
 
 
 def await_answer(answers: Answers) -> None:
-    """Wait until the server listens, with its sweeper beside it.
+    """Wait until the server and its sweeper listen.
 
     Raises:
-        NotUp: one of them ended, or the server does not listen within half a minute.
+        NotUp: one of them ended, or does not listen within half a minute.
     """
-    port = int(answers.settings["FORGE_PORT"])
     for _ in range(int(START_S / LOOK_S)):
         _require_both(answers)
-        with suppress(OSError), socket.create_connection((LOOPBACK, port), 1):
+        silent = next((name for name in PROGRAMS if not _listens(answers, name)), None)
+        if silent is None:
             return
         time.sleep(LOOK_S)
-    raise NotUp(f"the server does not listen on port {port}", hint=_log_of(answers, PROGRAMS[0]))
+    raise NotUp(f"{silent} does not listen", hint=_log_of(answers, silent or SERVER))
 
 
-def _require_free(answers: Answers, program: str) -> None:
-    """Check that a program that is to start can listen; another would answer in its place."""
-    env = read(_settings_of(answers, program))
+def _listens(answers: Answers, program: str) -> bool:
+    host, port = _place(read(_settings_of(answers, program)), program)
+    with suppress(OSError):
+        # Port 0 is any: nobody can tell which.
+        if port:
+            socket.create_connection((EVERYWHERE.get(host, host), port), 1).close()
+        return True
+    return False
+
+
+def _place(env: Mapping[str, str], program: str) -> tuple[str, int]:
     host, port = (env.get(name) for name in LISTENS[program])
-    host, port = host or LOOPBACK, port or HEALTH_PORT
+    return host or LOOPBACK, int(port or HEALTH_PORT)
+
+
+def with_a_port(
+    answers: Answers, sweeper: dict[str, str], server: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the sweeper's settings with a port of its own, if another one has the usual one."""
+    name = LISTENS[SWEEPER][1]
+    usual = {**sweeper, name: HEALTH_PORT}
+    its_own = _is_up(answers, SWEEPER) and server["FORGE_PORT"] != HEALTH_PORT
+    if name in sweeper or its_own:
+        return sweeper
+    if server["FORGE_PORT"] != HEALTH_PORT and not _refusal(*_place(usual, SWEEPER)):
+        return sweeper
+    with socket.create_server((LOOPBACK, 0)) as free:
+        return {**sweeper, name: str(free.getsockname()[1])}
+
+
+def require_free(answers: Answers, settings: Mapping[str, Mapping[str, str]]) -> None:
+    """Check that each can listen where it is to, and does not yet.
+
+    Raises:
+        NotUp: another program would answer in the place of one.
+    """
+    places = {name: _place(settings[name], name) for name in PROGRAMS}
+    for program, (host, port) in places.items():
+        now = _place(read(_settings_of(answers, program)), program)[1]
+        if _is_up(answers, program) and now == port:
+            continue
+        same = program == SWEEPER and port and port == places[SERVER][1]
+        if why := "the server is to have it" if same else _refusal(host, port):
+            raise NotUp(
+                f"{program} cannot listen on port {port} of {host}: {why}",
+                hint=f"choose another with {_choice(answers, program)}, and run this again",
+            )
+
+
+def _choice(answers: Answers, program: str) -> str:
+    if program == SERVER:
+        return "--port"
+    return f"{LISTENS[program][1]} in {_settings_of(answers, program)}"
+
+
+def _refusal(host: str, port: int) -> str:
+    """Return why nobody can listen there, or ""."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        socket.create_server((host, int(port)), family=family).close()
+        socket.create_server((host, port), family=family).close()
     except OSError as error:
-        raise NotUp(
-            f"{program} cannot listen on port {port} of {host}: {error.strerror}",
-            hint=f"change {LISTENS[program][1]} in {_settings_of(answers, program)}, and run this"
-            " again",
-        ) from error
+        # Python adds the address in brackets.
+        return str(error.strerror or error).partition(" (")[0]
+    return ""
+
+
+@contextmanager
+def undone(answers: Answers, say: Callable[[str], None]) -> Iterator[None]:
+    """Have all files as they were, and what ran running again, if what is done within fails."""
+    files = [answers.etc / name for name in (*OF.values(), CHAIN, KEY, *OF_AUTHORITY)]
+    former = [(file, file.read_bytes(), file.stat()) for file in files if file.exists()]
+    ran = {name: _process(answers, name) for name in PROGRAMS}
+    try:
+        yield
+    except BaseException:
+        for file in files:
+            file.unlink(missing_ok=True)
+        for file, data, status in former:
+            write(file, data, status.st_mode & 0o777)
+            os.chown(file, status.st_uid, status.st_gid)
+        for name, process in ran.items():
+            _put_back(answers, name, process)
+        again = " and ".join(name for name in PROGRAMS if ran[name])
+        say("put back what was there" + (f": {again} run as before" if again else ""))
+        raise
+
+
+def _put_back(answers: Answers, program: str, former: int | None) -> None:
+    """Have a program that ran run with the settings that it had, and no other."""
+    now = _process(answers, program)
+    if now == former:
+        return
+    if answers.systemd:
+        _systemctl("restart" if former else "stop", f"{program}.service")
+        return
+    if now:
+        _end(now)
+    if former:
+        _start(answers, program)
+
+
+def _process(answers: Answers, program: str) -> int | None:
+    """Return the process of a program that runs."""
+    if not answers.systemd:
+        return running(answers.state / f"{program}.pid", program)
+    words = ["systemctl", "show", "--property", "MainPID", "--value", f"{program}.service"]
+    shown = subprocess.run(words, check=False, capture_output=True, text=True)  # noqa: S603
+    return int(shown.stdout) if shown.stdout.strip().isdecimal() and int(shown.stdout) else None
 
 
 def _settings_of(answers: Answers, program: str) -> Path:
-    return answers.etc / f"{program.removeprefix('forge-')}.env"
+    return answers.etc / OF[program]
 
 
 def _require_both(answers: Answers) -> None:
@@ -159,7 +258,7 @@ def _require_both(answers: Answers) -> None:
         if _is_up(answers, program):
             continue
         file = _settings_of(answers, program)
-        where = f"; its settings are in {file}: correct them there, and run this again"
+        where = f"; its settings are those of this line and {file}: correct them, and run it again"
         raise NotUp(f"{program} ended at once", hint=_log_of(answers, program) + where)
 
 
@@ -188,7 +287,8 @@ def _end(pid: int) -> None:
         os.close(descriptor)
 
 
-def _plain(environment: Mapping[str, str]) -> dict[str, str]:
+def plain(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without the variables of Forge's own programs."""
     return {name: it for name, it in environment.items() if not name.startswith("FORGE_")}
 
 

@@ -9,6 +9,7 @@ from forge_schema.access import tokens
 from forge_schema.access.tokens import ParsedToken, TokenKind
 from forge_schema.database.pool import DatabaseActor, Row
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import WorkerKind
 from forge_schema.model.worker import no_such_worker
 from forge_schema.queue.registry import Registry
@@ -187,9 +188,11 @@ class WorkerTokens(DatabaseActor):
         if row is None:
             raise no_such_worker(worker_id)
         if not row["deleted"]:
+            silence = f"was heard from {duration_text(row['silent_s'])} ago"
             raise NotOffline(
-                f"worker {worker_id} is {row['status']} and may hold jobs",
-                hint="drain it, stop it, and delete it once `forge worker list` shows it offline",
+                f"worker {row['name']} is {row['status']}, {silence} and may hold jobs",
+                hint="drain it, stop it, and delete it once `forge worker list` shows it offline;"
+                " one that is gone is shown so after a while of silence",
             )
 
     def check(self, token: ParsedToken) -> Row | None:

@@ -216,4 +216,16 @@ def running_text(attempt: CurrentAttempt) -> str:
     saved = (
         "" if attempt.saved_s is None else f"; last checkpoint {duration_text(attempt.saved_s)} ago"
     )
-    return f"running on {where} for {duration_text(attempt.held_s)}{phase}{saved}{asked}"
+    held = f"for {duration_text(attempt.held_s)}"
+    return f"running on {where} {held}{phase}{saved}{asked}{_silence(attempt)}"
+
+
+def _silence(attempt: CurrentAttempt) -> str:
+    if attempt.silent is None or attempt.silent_s is None:
+        return ""
+    left = attempt.expires_s or 0.0
+    then = f"ends in {duration_text(left)}" if left > 0 else "is over"
+    return (
+        f"; {attempt.silent} was not heard from for {duration_text(attempt.silent_s)}:"
+        f" unless it comes back, its lease {then}"
+    )

@@ -167,7 +167,8 @@ class CurrentAttempt(Record):
     """Where a job runs now: the worker of rank 0, all `workers` by rank, and their requirements.
 
     A gang runs on `nodes` machines, and could on `max_nodes`. Its newest checkpoint was stored
-    `saved_s` seconds ago; None if there is none.
+    `saved_s` seconds ago; None if there is none. Its worker `silent` should have been heard from
+    since `silent_s` seconds ago, and its lease ends in `expires_s`.
     """
 
     worker_id: int
@@ -182,6 +183,9 @@ class CurrentAttempt(Record):
     nodes: int = 1
     max_nodes: int = 1
     saved_s: float | None = None
+    silent: str | None = None
+    silent_s: float | None = None
+    expires_s: float | None = None
 
 
 class JobEnd(Record):

@@ -69,6 +69,7 @@ class WorkerInfo(Record):
     secrets: dict[str, list[str]] = Field(default_factory=dict)
     last_seen_at: datetime = Field(repr=False)
     silent_s: float
+    silent: bool = False
     leases: int
 
 

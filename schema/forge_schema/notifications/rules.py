@@ -29,7 +29,7 @@ from forge_schema.notifications.trying import networks
 OF_THE_MOMENT = ("state", "waits", "worker", "since")
 # What a person chooses; a change tells which of them it changed.
 FIELDS = ("kind", "target", "events", "query", "everyone", "team")
-TARGETS = "for a new one, give one of webhook, slack and email"
+TARGETS = "for a new one, say how: --webhook URL, --slack URL or --email ADDRESS"
 LISTED = "`forge notification list` lists them; an admin names another owner with --owner"
 TAKES_OVER = "`forge notification add NAME` by somebody who may see these jobs takes it over"
 PAGE = 1000

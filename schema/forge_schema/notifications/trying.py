@@ -91,7 +91,10 @@ def connect(host: str, port: int, timeout_s: float, *, allow: Iterable[str]) -> 
     own = networks(allow)
     allowed = [address for address in addresses if may_reach(str(address[4][0]), own)]
     if not allowed:
-        raise AddressRefused(f"{host} has no public address, and none that an admin has allowed")
+        raise AddressRefused(
+            f"{host} has no public address, and none that an admin has allowed:"
+            " `forge notification setup --allow NETWORK` does so"
+        )
     failed: OSError | None = None
     for family, kind, protocol, _, address in allowed:
         try:

@@ -155,8 +155,11 @@ def test_only_a_worker_that_is_offline_is_deleted(rig: Rig, workers: WorkerToken
     worker_id, text = workers.create("gpu-1")
     machine = boot(rig, worker_id)
     rig.queue.renew(worker_id, machine.boot_id, [], WorkerStatus.IDLE)
-    with pytest.raises(NotOffline, match="idle"):
+    rig.clock.advance(82)
+    with pytest.raises(NotOffline, match="worker gpu-1 is idle, was heard from 1 min 22 s ago"):
         workers.delete(worker_id)
+    (shown,) = rig.registry.workers()
+    assert (shown["status"], shown["silent"]) == ("idle", True)
     rig.registry.disconnect(worker_id, machine.boot_id)
     workers.delete(worker_id)
     assert workers.check(worker_token(text)) is None

@@ -40,6 +40,7 @@ def test_people_of_a_file_get_keys_of_their_own(api: Api, tmp_path: Path) -> Non
     forge = command(tmp_path / "admin", FORGE_URL=api.url, FORGE_API_KEY=text)
     ended = forge("invite", "cleo", "--file", str(tmp_path / "people.txt"), "--expires", "2d")
     assert (ended.returncode, "works once, within 2 d" in ended.stderr) == (0, True), ended.stderr
+    assert ended.stderr.count("the team nlp is new\n") == 1
     theirs = command(tmp_path / "theirs")
     for owner, line in zip(["cleo", "ann@lab", "ben"], ended.stdout.splitlines(), strict=True):
         program, *words = shlex.split(line)
@@ -58,6 +59,7 @@ def test_people_of_a_file_get_keys_of_their_own(api: Api, tmp_path: Path) -> Non
     assert (found["ann@lab"]["team"], found["ben"]["team"]) == ("nlp", None)
     for words, code, said in (
         (["invite", "bad/name", "--team", "nlp"], 2, "cannot be the name of an owner"),
+        (["invite", "zed", "--team", "nlpp"], 0, "the team nlpp is new: did you mean nlp?"),
         (["team", "leave", "nlp", "ann@lab", "zed"], 3, "zed is not in nlp"),
         (["team", "leave", "nowhere", "zed"], 3, "no team 'nowhere'"),
     ):

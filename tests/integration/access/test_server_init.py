@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROGRAM = Path(sys.executable).with_name("forge-server")
+SOME = ("--database-url", "postgresql://ann@127.0.0.1:1/none")
 MADE = ("authority.pem", "authority.key", "server.pem", "server.key", "server.env", "sweeper.env")
 
 
@@ -79,6 +80,26 @@ def test_a_machine_becomes_a_server_and_stays_what_it_is(
     again = run(folder)
     assert (again.returncode, again.stdout) == (0, ""), again.stderr
     assert state(folder) == before
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        other = taken.getsockname()[1]
+        refused = run(folder, "--port", str(other))
+    assert f"forge-server cannot listen on port {other}" in refused.stderr
+    assert (refused.returncode, state(folder)) == (1, before), refused.stderr
+
+    # What fails once others run is undone: here, because it is told to.
+    given = answers.answers(["--dir", str(folder)])
+    said: list[str] = []
+    with pytest.raises(service.NotUp), service.undone(given, said.append):
+        init._write(folder / "server.env", {**answers.read(given.file), "FORGE_PORT": str(other)})
+        service.in_background(given, changed=True)
+        raise service.NotUp("it ended at once")
+    assert said == ["put back what was there: forge-server and forge-sweeper run as before"]
+    service.await_answer(given)
+    assert {name for name, (text, _) in state(folder).items() if text != before[name][0]} == {
+        "forge-server.pid",
+        "forge-sweeper.pid",
+    }
+    before = state(folder)
 
     # As after an upgrade: what runs is restarted, and nothing else changes.
     (folder / "version").write_text("0.1.0")
@@ -188,12 +209,20 @@ def test_a_server_that_died_is_started_again(
         (["--colour", "red"], "unrecognized arguments: --colour red"),
         (["--port", "99999"], "99999 is not a port: write a number from 1 to 65535"),
         (["--tls-cert", "none.pem"], "there is no file none.pem"),
+        (["--database-url", "mysql://x"], "--database-url: it does not begin with postgresql://"),
+        ([*SOME, "--store-url", "ftp://x"], "--store-url: "),
+        ([*SOME, "--store-url", "file:///dev/null/x"], "folder /dev/null/x cannot be written to"),
+        (["--name", "bad name"], "'bad name' is neither a host's name nor an address"),
+        ([*SOME, "--tls-cert", __file__], "no usable certificate with its unencrypted key"),
+        (["--tls-key", __file__], "give --tls-cert with its --tls-key"),
+        ([*SOME, "--host", "192.0.2.7"], " of 192.0.2.7: Cannot assign requested address"),
     ],
 )
 def test_what_is_missing_or_wrong_is_told_before_anything_runs(
     folder: Path, words: list[str], told: str
 ) -> None:
-    done = run(folder, "--name", "forge.lab", *words)
+    port = str(free_port())
+    done = run(folder, "--name", "forge.lab", "--port", port, *words)
     assert done.returncode != 0
     assert told in done.stderr
     assert "Traceback" not in done.stderr
@@ -211,8 +240,7 @@ def test_systemd_gets_units_with_our_paths_and_restarts_only_what_changed(
     monkeypatch.setattr(service, "_systemctl", lambda *words: calls.append(words))
     monkeypatch.setattr(service, "_give", lambda *_: None)
     monkeypatch.setattr(service, "_is_up", lambda *_: True)
-    given = answers.Answers(tmp_path, tmp_path, systemd=True, names=("a",))
-    service.with_systemd(given, changed=True)
+    service.with_systemd(changed=True)
     names = [*service.FILES, *service.BACKUP]
     assert sorted(unit.name for unit in units.iterdir()) == sorted(names)
     text = (units / "forge-server.service").read_text()
@@ -224,7 +252,7 @@ def test_systemd_gets_units_with_our_paths_and_restarts_only_what_changed(
         ("restart", *started),
     ]
     calls.clear()
-    assert service.with_systemd(given, changed=False) == []
+    assert service.with_systemd(changed=False) == []
     assert calls == [("enable", "--quiet", *started), ("start", *started)]
 
 
@@ -232,6 +260,10 @@ def test_a_proxy_that_speaks_tls_is_remembered(tmp_path: Path) -> None:
     words = ["--dir", str(tmp_path), "--name", "a", "--database-url", "postgresql://x/y"]
     without = answers.answers([*words, "--no-tls"])
     assert (without.tls, without.url) == (False, "http://a:8900")
-    init._settings(without, {})
+    (tmp_path / "server.env").write_text(
+        "".join(
+            f"{name}={value}\n" for name, value in init._settings(without)["forge-server"].items()
+        )
+    )
     again = answers.answers(["--dir", str(tmp_path)])
     assert (again.tls, again.url, again.names) == (False, "http://a:8900", ("a",))

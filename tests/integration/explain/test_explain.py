@@ -245,6 +245,12 @@ def test_a_running_job_is_told_with_its_worker(scene: Scene) -> None:
     assert said.run is not None
     assert (said.run.worker, said.run.devices) == ("w", ["GPU-w-0"])
     assert all(one.met for one in said.run.requirements)
+    assert (said.run.silent, "silent" in said.text) == (None, False)
+    scene.sql("UPDATE worker SET last_seen_at = forge_now() - interval '82 s'")
+    scene.sql("UPDATE lease SET expires_at = forge_now() + interval '38 s'")
+    said = scene.explain(grant.fence.job_id)
+    silence = "; w was not heard from for 1 min 22 s: unless it comes back, its lease ends in 38 s"
+    assert said.text.endswith(silence)
 
 
 ENDS = [

@@ -440,7 +440,10 @@ def test_a_private_address_is_reached_only_if_an_admin_allows_it(
     send(sender)
     assert hook.calls == []
     (told,) = ann.deliveries()
-    assert told.error == "127.0.0.1 has no public address, and none that an admin has allowed"
+    assert told.error == (
+        "127.0.0.1 has no public address, and none that an admin has allowed: `forge notification"
+        " setup --allow NETWORK` does so"
+    )
     ann.set_notifier({"allow": ["127.0.0.1"]})
     rig.clock.advance(PAUSES_S[0])
     send(sender)

@@ -63,6 +63,20 @@ def test_acts_whose_times_and_ids_disagree_are_each_on_a_page(rig: Rig) -> None:
     )
 
 
+def test_who_ended_an_attempt_is_told(rig: Rig) -> None:
+    lost, done = rig.worker(), rig.worker()
+    for worker in (lost, done):
+        rig.submit()
+        grant = worker.claim_one()
+    rig.finish(grant)
+    rig.clock.advance(600)
+    rig.tick.requeue()
+    rig.clock.advance(600)
+    rig.tick.requeue()
+    ends = [act["actor"] for act in Audit(rig.database).events(action="ended")]
+    assert ends == [f"worker:{done.id}", "sweeper"]
+
+
 def test_a_submit_comes_before_what_it_led_to_at_that_moment(rig: Rig) -> None:
     rig.admin.limit_owner("ann", OwnerSettings(approve_gpu_hours=1))
     jobs = rig.queue.submit([spec(gpus=1), spec(gpus=1)])

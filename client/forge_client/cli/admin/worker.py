@@ -40,10 +40,15 @@ def _labels(labels: Mapping[str, str]) -> str:
     return ",".join(shown)
 
 
+def standing(worker: WorkerInfo) -> str:
+    """Return a worker's status, and whether its next heartbeat is overdue."""
+    return f"{worker.status}, silent" if worker.silent else str(worker.status)
+
+
 COLUMNS: list[Column] = [
     ("ID", lambda w: w.id),
     ("NAME", lambda w: w.name),
-    ("STATUS", lambda w: w.status),
+    ("STATUS", standing),
     ("JOBS", lambda w: w.leases),
     ("CPUS", lambda w: f"{w.cpus:g}"),
     ("MEMORY", lambda w: size_text(w.memory_mb << 20)),

@@ -1,6 +1,6 @@
 -- Deletes a worker that is offline or never connected and that holds no lease. Its streams end.
 WITH there AS MATERIALIZED (
-    SELECT id, name, status, connected_at FROM worker WHERE id = %(id)s FOR UPDATE
+    SELECT id, name, status, connected_at, last_seen_at FROM worker WHERE id = %(id)s FOR UPDATE
 ),
 deleted AS (
     DELETE FROM worker USING there
@@ -19,5 +19,8 @@ told AS (
     FROM deleted
 )
 SELECT
-    there.status, deleted.id IS NOT NULL AS deleted, pg_notify('forge', 'asked:' || there.id)
+    there.name, forge_status(there.status, held.leases) AS status,
+    extract(EPOCH FROM forge_now() - there.last_seen_at)::float8 AS silent_s,
+    deleted.id IS NOT NULL AS deleted, pg_notify('forge', 'asked:' || there.id)
 FROM there LEFT JOIN deleted USING (id)
+CROSS JOIN LATERAL (SELECT count(*) AS leases FROM lease WHERE lease.worker_id = there.id) AS held

@@ -10,6 +10,8 @@ SELECT
         WHEN forge_rests(worker) THEN extract(EPOCH FROM worker.rests_until - forge_now())::float8
     END AS rests_s,
     extract(EPOCH FROM forge_now() - worker.last_seen_at)::float8 AS silent_s,
+    worker.connected_at IS NOT NULL AND worker.status <> 'offline' AND NOT forge_is_fresh(worker)
+    AS silent,
     (
         SELECT draft.job_id FROM draft
         WHERE draft.worker_id = worker.id AND draft.until > forge_now()

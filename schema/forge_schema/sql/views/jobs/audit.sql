@@ -18,7 +18,13 @@ SELECT
 FROM lease
 UNION ALL
 SELECT
-    finished_at, 'worker:' || worker_id, 'ended', job_id, worker_id, token,
+    finished_at,
+    -- See `Tick.requeue`.
+    CASE
+        WHEN reason = 'worker_lost' AND detail = 'the lease ran out' THEN 'sweeper'
+        ELSE 'worker:' || worker_id
+    END,
+    'ended', job_id, worker_id, token,
     jsonb_build_object(
         'attempt', attempt, 'rank', rank, 'reason', reason, 'exit_code', exit_code
     )
