@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from threading import Event, Lock, Thread
 from time import monotonic
 
@@ -16,6 +17,7 @@ from forge_schema.database.current import HEAD
 from forge_schema.database.pool import Database, NotMigrated
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import duration_text
+from forge_schema.read.overview import other_store, remember_store
 from forge_schema.storage import Store, StoreError, StoreUrlInvalid
 from forge_schema.storage.probe import probe, require_fit
 from forge_schema.storage.store import ProbeFinding, ProbeVerdict
@@ -104,10 +106,16 @@ class Health:
 
     def _store(self) -> None:
         """Check that the store is available."""
+        store = self._open_store()
         try:
-            self._open_store().check()
+            store.check()
         except StoreUrlInvalid as error:
             raise Wrong("its URL does not name a store") from error
+        other = ""
+        with suppress(ForgeError):
+            other = other_store(self._open_database(), store.url, partial(_has, store))
+        if other:
+            raise Unsure("the queue keeps its objects in another one; a server uses the wrong one")
 
     def _sweeper(self) -> None:
         """Check that a sweeper runs, and that nothing waits that it should have moved."""
@@ -131,6 +139,21 @@ def _finding(name: str, look: Future[None], until: float) -> Finding:
         # The details are for the operator, so only the log has them.
         return Finding(name, CheckResult.FAILING, "it is not available now")
     return Finding(name, CheckResult.OK)
+
+
+def _has(store: Store, key: str) -> bool:
+    return store.size(key) is not None
+
+
+def remember(database: Database, store: Store) -> None:
+    """Remember the store, or log in which other one the queue's objects are."""
+    try:
+        other = remember_store(database, store.url, partial(_has, store))
+    except StoreError as error:
+        log.warning("store_not_compared", error=error.message)
+        return
+    if other:
+        log.warning("store_is_another", queue_uses=other, this_server_uses=store.url)
 
 
 def try_store(url: str, stopping: Event) -> None:

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp
 from forge_functions import program
 from forge_functions.app import create_app
 from forge_functions.dashboard.site import install
-from forge_functions.health import try_store
+from forge_functions.health import remember, try_store
 from forge_functions.middleware.slow_clients import (
     GuardedProtocol,
     GuardedWebSocket,
@@ -123,6 +123,7 @@ def serve(settings: FunctionsSettings) -> None:
     services: Services = app.state.services
     services.database  # noqa: B018 - opens it, or fails at once
     try_store(settings.store_url, services.stopping)
+    remember(services.database, services.store)
     config = config_of(app, settings)
     config.load()
     if in_the_clear(settings):

@@ -12,7 +12,7 @@ from forge_schema.database.current import HEAD, refuse_unfit
 from forge_schema.database.pool import Database
 from forge_schema.model.quantities import counted, size_text
 from forge_schema.model.worker import WorkerInfo
-from forge_schema.read.overview import growth
+from forge_schema.read.overview import growth, other_store
 from forge_schema.storage import open_store
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.probe import probe
@@ -59,6 +59,7 @@ def checks(
     if all(check.standing is not CheckStanding.FAIL for check in findings):
         findings += _checked("workers", lambda: workers_check(workers(), TO_START))
         findings += _disks(connection, database)
+        findings += _another_store(connection, database)
     return findings
 
 
@@ -147,6 +148,17 @@ def _store(connection: QueueConnection) -> list[Check]:
     except ClientError as error:
         return [failed("store", error)]
     return [Check(name="store", standing=CheckStanding.OK, detail=f"{url} answers"), *tried]
+
+
+def _another_store(connection: QueueConnection, database: Callable[[], Database]) -> list[Check]:
+    with translated():
+        store = open_store(connection.store())
+        other = other_store(database(), store.url, lambda key: store.size(key) is not None)
+    if not other:
+        return []
+    detail = f"the queue keeps its objects in {other}, not in {store.url}"
+    hint = "set FORGE_STORE_URL to that one, or copy its objects into this one"
+    return [Check(name="store", standing=CheckStanding.WARN, detail=detail, hint=hint)]
 
 
 def store_checks(findings: Iterable[ProbeFinding]) -> list[Check]:

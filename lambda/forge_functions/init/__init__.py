@@ -16,6 +16,8 @@ from forge_schema.database.pool import Database, explained
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import Role
 from forge_schema.program import faults
+from forge_schema.read.overview import other_store
+from forge_schema.storage import open_store
 from forge_schema.storage.probe import probe, require_fit
 from forge_schema.storage.store_url import split
 from forge_schema.sweeper.main import ProcessSettings
@@ -41,6 +43,10 @@ class TablesRefused(ForgeError):
     """The role in the database's URL may not make the tables."""
 
 
+class StoreElsewhere(ForgeError):
+    """A server with another store uses the database."""
+
+
 def main(words: Sequence[str]) -> None:
     """Make this machine a server, and say what was done and what comes next."""
     with faults.ending(NAME):
@@ -56,6 +62,7 @@ def _init(given: Answers) -> None:
         folder.mkdir(mode=0o755 if given.systemd else 0o700, parents=True, exist_ok=True)
     _require_store(given, settings[service.SERVER])
     _migrate(settings[service.SERVER]["FORGE_DATABASE_URL"])
+    _require_its_own(given, settings[service.SERVER])
     if given.systemd:
         service.make_user()
     with service.undone(given, say):
@@ -142,6 +149,19 @@ def _require_store(given: Answers, server: Mapping[str, str]) -> None:
         return
     with _environment(server):
         require_fit(url, probe(url))
+
+
+def _require_its_own(given: Answers, server: Mapping[str, str]) -> None:
+    """Refuse the database of another lab, whose objects are in a store of that one."""
+    with _environment(server), Database(server["FORGE_DATABASE_URL"], size=1) as database:
+        store = open_store(server["FORGE_STORE_URL"])
+        other = other_store(database, store.url, lambda key: store.size(key) is not None)
+    if other and other != read(given.file).get("FORGE_STORE_URL"):
+        raise StoreElsewhere(
+            f"the queue in this database keeps its objects in {other}, not in {store.url}",
+            hint="give a database of its own with --database-url; or, for a second server of that"
+            " queue, its --store-url, and its FORGE_SERVER_SECRET in server.env",
+        )
 
 
 def _certify(given: Answers) -> None:

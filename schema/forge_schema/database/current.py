@@ -11,7 +11,7 @@ from forge_schema.database.statements import definitions
 from forge_schema.model.errors import ForgeError
 
 # The newest migration. All numbers have the same length, so text order is their order.
-HEAD = "0017"
+HEAD = "0018"
 # Major version, the oldest that the tests were run on.
 OLDEST_POSTGRES = 14
 # The digest is this view's comment: an upgrade drops the views first, and so the digest.

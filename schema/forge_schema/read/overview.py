@@ -1,6 +1,7 @@
 """The overview of the queue, for people and for monitoring systems, by bounded queries."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from forge_schema.classes import dataclass
@@ -202,3 +203,28 @@ def growth(database: Database) -> Growth:
     tables = more * size / max(row["jobs"], 1) / days
     objects = row["stored"] * more / submitted / days
     return Growth(size, tables, objects, row["folder"])
+
+
+def other_store(database: Database, url: str, has: Callable[[str], bool]) -> str:
+    """Return the URL of the store in which a queue keeps its objects, unless it is this one.
+
+    That it has another URL says nothing, if it has the objects.
+
+    Args:
+        database: the queue's database.
+        url: the store's URL.
+        has: tells whether an object is in it.
+    """
+    row = database.row("known_store", again=True) or {}
+    keys, known = row.get("keys"), row.get("store")
+    if known == url or (keys and all(map(has, keys))):
+        return ""
+    # None is remembered before a server has started since the upgrade.
+    return known or ("another store" if keys else "")
+
+
+def remember_store(database: Database, url: str, has: Callable[[str], bool]) -> str:
+    """Remember a server's store, unless the queue's objects are in the one that is returned."""
+    other = other_store(database, url, has)
+    database.rows("remember_store", again=True, store=url, here=not other)
+    return other

@@ -86,10 +86,16 @@ def test_a_machine_becomes_a_server_and_stays_what_it_is(
     assert f"forge-server cannot listen on port {other}" in refused.stderr
     assert (refused.returncode, state(folder)) == (1, before), refused.stderr
 
+    # Another lab cannot have its database by mistake.
+    lab = [*words[:-1], str(other), "--database-url", empty_database_url]
+    (folder / "lab").mkdir()
+    refused = run(folder / "lab", *lab)
+    assert f"keeps its objects in file://{folder}/state/store, not in" in refused.stderr
+    assert (refused.returncode, (folder / "lab" / "server.env").exists()) == (1, False)
     # What fails once others run is undone: here, because it is told to.
     given = answers.answers(["--dir", str(folder)])
     said: list[str] = []
-    with pytest.raises(service.NotUp), service.undone(given, said.append):
+    with pytest.raises(service.NotUp), service.undone(given, said.append):  # noqa: PT012
         init._write(folder / "server.env", {**answers.read(given.file), "FORGE_PORT": str(other)})
         service.in_background(given, changed=True)
         raise service.NotUp("it ended at once")

@@ -6,7 +6,7 @@ from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from forge_functions.health import Health
+from forge_functions.health import Health, remember
 from forge_schema.model.attempt_records import MetricRecord, Sample
 from forge_schema.model.states import Phase, Reason, WorkerStatus
 from forge_schema.read.overview import OverviewReader
@@ -79,8 +79,13 @@ def test_every_figure_of_a_small_queue(rig: Rig) -> None:
 
 def sweeper_is(rig: Rig, store: FileStore) -> tuple[str, str]:
     """Return what the server's health says of the sweeper."""
+    return health_of("sweeper", rig, store)
+
+
+def health_of(name: str, rig: Rig, store: FileStore) -> tuple[str, str]:
+    """Return what a server's health says of one of its checks."""
     with closing(Health(lambda: rig.database, lambda: store, ttl=rig.queue.ttl)) as health:
-        found = {one.name: one for one in health.findings()}["sweeper"]
+        found = {one.name: one for one in health.findings()}[name]
     return found.standing.value, found.detail
 
 
@@ -93,6 +98,32 @@ def of_bob(rig: Rig, waits: int) -> None:
     assert (seen["interruptions"], seen["jobs"], seen["cost_per_hour"]) == ({}, [], None)
     assert seen["gpus"] == {"there": 4, "busy": 0}
     assert [one["name"] for one in seen["workers"]] == ["steady"]
+
+
+def test_a_store_without_the_queues_objects_is_told(rig: Rig, tmp_path: Path) -> None:
+    ours, other = FileStore(tmp_path / "ours"), FileStore(tmp_path / "other")
+    elsewhere = "the queue keeps its objects in another one; a server uses the wrong one"
+    remember(rig.database, ours)
+    assert health_of("store", rig, ours) == ("ok", "")
+    assert health_of("store", rig, other) == ("unknown", elsewhere)
+    # While it keeps nothing yet, any will do, and the server with the former one is told.
+    remember(rig.database, other)
+    assert health_of("store", rig, other) == ("ok", "")
+    assert health_of("store", rig, ours) == ("unknown", elsewhere)
+    rig.rows(
+        "INSERT INTO log_chunk (job_id, token, rank, number, attempt, key, start, bytes, sha256,"
+        " created_at) VALUES (1, 1, 0, 0, 1, 'jobs/1/log', 0, 2, repeat('0', 64), forge_now())"
+    )
+    rig.rows("UPDATE identity SET store = NULL RETURNING id")
+    assert health_of("store", rig, ours) == ("unknown", elsewhere)
+    other.put("jobs/1/log", b"hi")
+    remember(rig.database, ours)
+    assert rig.rows("SELECT store FROM identity") == [{"store": None}]
+    assert health_of("store", rig, ours) == ("unknown", elsewhere)
+    ours.put("jobs/1/log", b"hi")
+    remember(rig.database, ours)
+    assert rig.rows("SELECT store FROM identity") == [{"store": ours.url}]
+    assert health_of("store", rig, other) == ("ok", "")
 
 
 def test_a_long_time_is_not_seen_and_a_silent_sweeper_is(rig: Rig, tmp_path: Path) -> None:

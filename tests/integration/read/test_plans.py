@@ -24,7 +24,7 @@ from forge_schema.queue.templates import Templates
 from forge_schema.read import audit, job_pages, overview
 from forge_schema.read.job_pages import job_named
 from forge_schema.read.jobs import JobStory, recent_bundles
-from forge_schema.read.overview import OverviewReader, QueueCounts, growth
+from forge_schema.read.overview import OverviewReader, QueueCounts, growth, remember_store
 from forge_schema.read.report_definitions import REPORTS
 from forge_schema.read.reports import Reports
 from forge_schema.read.runs import Benchmarks, Sorted, experiments, groups, runs
@@ -208,6 +208,7 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "suspect": lambda w: judged(w.database),
     "queues": lambda w: [Limits(w.database, actor="user:ann").queues(s) for s in SCOPES],
     "queue_id": lambda w: Registry(w.database, actor="user:ann").queue_id(),
+    "known_store": lambda w: remember_store(w.database, "file:///objects", lambda _: True),
     "workers": lambda w: Registry(w.database, actor="user:ann").workers(),
     "templates": lambda w: Templates(w.database, owner="ann", actor="user:ann").listed(),
     "schedules": lambda w: [listed(w.database, scope) for scope in SCOPES],

@@ -67,9 +67,13 @@ class Thinned(SQLModel, table=True):
 
 
 class Identity(SQLModel, table=True):
-    """One row, made by the migration. Tells queues apart whose workers share a machine."""
+    """One row, made by the migration. Tells queues apart whose workers share a machine.
+
+    `store` is the URL under which a server has last used the queue's objects.
+    """
 
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
 
     id: int = c.key_small()
     queue_id: UUID = c.uuid(default="gen_random_uuid()")
+    store: str | None = c.string(null=True)
