@@ -287,6 +287,8 @@ class Administration:
         reach the server under another one.
         """
         require_choice("role", role, [*Role])
+        if team and (remark := new_team(team, [row.name for row in self.backend.teams()])):
+            warn(remark)
         url = server or reached(self._settings)
         trust, lasting = vouched(url, self._settings, warn), lifetime(lasts) or INVITATION_LASTS
         made = (

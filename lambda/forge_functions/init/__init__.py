@@ -156,9 +156,12 @@ def _require_its_own(given: Answers, server: Mapping[str, str]) -> None:
     with _environment(server), Database(server["FORGE_DATABASE_URL"], size=1) as database:
         store = open_store(server["FORGE_STORE_URL"])
         other = other_store(database, store.url, lambda key: store.size(key) is not None)
-    if other and other != read(given.file).get("FORGE_STORE_URL"):
+    told = f"the queue in this database keeps its objects in {other}, not in {store.url}"
+    if other and (kept := read(given.file).get("FORGE_STORE_URL")) in {other, store.url}:
+        say(f"beware: {told}; here it was {kept}")
+    elif other:
         raise StoreElsewhere(
-            f"the queue in this database keeps its objects in {other}, not in {store.url}",
+            told,
             hint="give a database of its own with --database-url; or, for a second server of that"
             " queue, its --store-url, and its FORGE_SERVER_SECRET in server.env",
         )

@@ -224,8 +224,6 @@ def _silence(attempt: CurrentAttempt) -> str:
     if attempt.silent is None or attempt.silent_s is None:
         return ""
     left = attempt.expires_s or 0.0
-    then = f"ends in {duration_text(left)}" if left > 0 else "is over"
-    return (
-        f"; {attempt.silent} was not heard from for {duration_text(attempt.silent_s)}:"
-        f" unless it comes back, its lease {then}"
-    )
+    then = f"unless it comes back, its lease ends in {duration_text(left)}"
+    silence = f"{attempt.silent} was not heard from for {duration_text(attempt.silent_s)}"
+    return f"; {silence}: {then if left > 0 else 'its lease is over'}"

@@ -41,6 +41,8 @@ def test_people_of_a_file_get_keys_of_their_own(api: Api, tmp_path: Path) -> Non
     ended = forge("invite", "cleo", "--file", str(tmp_path / "people.txt"), "--expires", "2d")
     assert (ended.returncode, "works once, within 2 d" in ended.stderr) == (0, True), ended.stderr
     assert ended.stderr.count("the team nlp is new\n") == 1
+    (made, *_) = [line for line in forge("events").stdout.splitlines() if "for ben made" in line]
+    assert " root " in made, made
     theirs = command(tmp_path / "theirs")
     for owner, line in zip(["cleo", "ann@lab", "ben"], ended.stdout.splitlines(), strict=True):
         program, *words = shlex.split(line)

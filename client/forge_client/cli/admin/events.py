@@ -60,26 +60,26 @@ def events(
         events = _newest(read, back, most) if most else read(back)
         shown = [*events][::-1] if table else events
         nothing = f"no events since {since}; --since 7d looks further back"
-        names = {it.id: it.name for it in backend.admin.workers()} if table else {}
+        names = _names(backend) if table else {}
         output.show(shown, _columns(names), form, DROP, nothing=nothing)
     if isinstance(shown, list) and count is None and len(shown) == most:
         narration.say(f"the newest {most} since {since}; -n shows more", "dim")
 
 
-def _columns(names: Mapping[int, str]) -> list[Column]:
-    """Return the columns, with the workers that are still there by name."""
+def _names(backend: Backend) -> dict[str, str]:
+    """Return by actor the names of workers that are still there, and whose each key is."""
+    workers = {f"worker:{it.id}": it.name for it in backend.admin.workers()}
+    return workers | {f"key:{it.id}": it.owner for it in backend.admin.api_keys()}
 
-    def who(event: Event) -> str:
-        kind, _, number = event.actor.partition(":")
-        name = names.get(int(number)) if kind == "worker" and number.isdecimal() else None
-        return name or event.actor
 
+def _columns(names: Mapping[str, str]) -> list[Column]:
+    """Return the columns, with people and workers by name."""
     return [
         ("WHEN", lambda e: e.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")),
-        ("WHO", who),
+        ("WHO", lambda e: names.get(e.actor, e.actor)),
         ("WHAT", lambda e: in_words(e.action, e.detail or {})),
         ("JOB", lambda e: e.job_id),
-        ("WORKER", lambda e: names.get(e.worker_id, e.worker_id)),
+        ("WORKER", lambda e: names.get(f"worker:{e.worker_id}", e.worker_id)),
         ("DETAIL", lambda e: brief(rest_of(e.action, e.detail))),
     ]
 
