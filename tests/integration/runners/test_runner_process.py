@@ -113,6 +113,17 @@ def test_job_that_got_the_signal_too_has_not_ended_by_itself(bench: Bench) -> No
     assert (ended.code, ended.detail) == (None, "all of the worker's processes got SIGTERM")
 
 
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [("kill $PPID; exit 3", 3), ("kill $PPID; exit 0", 0), ("kill $PPID $$", None)],
+)
+def test_job_that_signals_others_has_its_own_code(
+    bench: Bench, script: str, code: int | None
+) -> None:
+    """As with `pkill python`, by which scripts end the servers that they started."""
+    assert bench.run("/bin/sh", "-c", script).result().code == code
+
+
 def test_log_on_a_full_disk_does_not_hold_up_the_job(bench: Bench) -> None:
     spec = make_spec(bench.root, (bench.interpreter, "-c", "print('x' * 1_000_000)"))
     spec.log_path.symlink_to("/dev/full")

@@ -39,6 +39,7 @@ from forge_worker.runners.process.notice import (
     TURN_S,
     Process,
     SignalNotice,
+    catches,
     deals,
     living,
     said_of,
@@ -115,10 +116,10 @@ class Shim:
         self._status: int | None = None
         self._oom = False
         self._reaped = False
-        # A signal that others than the agent sent to all that it had started, and when; and the one
-        # that may have ended the job.
-        self._overheard, self._overheard_at = 0, -NEVER
-        self._swept = 0
+        # Signals that others than the agent sent, with when they came and whether the main process
+        # handles them; and the one that may have ended the job.
+        self._overheard: dict[int, tuple[float, bool]] = {}
+        self._swept = self._pid = 0
         self._peak = 0
         # A job waits for what comes after its order, but not for this.
         become_subreaper()
@@ -189,7 +190,10 @@ class Shim:
         self._selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 512))
 
     def _overhear(self, number: int, _: object) -> None:
-        self._overheard, self._overheard_at = number, time.monotonic()
+        now, ended = time.monotonic(), self._status is not None
+        # It may reach the main process first.
+        if not ended or now - self._ended_at < TURN_S:
+            self._overheard[number] = now, ended or bool(catches([self._pid], number))
 
     def _watch_memory(self) -> None:
         with contextlib.suppress(OSError):  # without it, a kill is seen at the next look
@@ -294,12 +298,15 @@ class Shim:
     def _see_what_ended_it(self) -> None:
         """Note whether others told the job to stop: it may have saved its state, and exited with 0.
 
-        The signal may reach it a moment before it reaches the shim.
+        If it would only die of the signal, and has not, it got none: it may have sent that itself,
+        as `pkill python` does.
         """
         asked = self._notice is not None or self._killed or self._oom
-        recent_s = max(self._order.grace_s, SWEPT_S)
-        if not asked and self._ended_at - self._overheard_at < recent_s:
-            self._swept = self._overheard
+        since = self._ended_at - max(self._order.grace_s, SWEPT_S)
+        for number, (at, caught) in self._overheard.items():
+            died = os.waitstatus_to_exitcode(self._status or 0) == -number
+            if not asked and at > since and (caught or died):
+                self._swept = number
 
     def _say_what_was_killed(self) -> None:
         if self._oom or self._reaped:
