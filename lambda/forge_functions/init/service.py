@@ -178,10 +178,10 @@ def require_free(answers: Answers, settings: Mapping[str, Mapping[str, str]]) ->
     places = {name: _place(settings[name], name) for name in PROGRAMS}
     for program, (host, port) in places.items():
         now = _place(read(_settings_of(answers, program)), program)[1]
-        if _is_up(answers, program) and now == port:
-            continue
+        # Where it listens itself, only whether the address is this machine's can be tried.
+        its_own = _is_up(answers, program) and now == port
         same = program == SWEEPER and port and port == places[SERVER][1]
-        if why := "the server is to have it" if same else _refusal(host, port):
+        if why := "the server is to have it" if same else _refusal(host, 0 if its_own else port):
             raise NotUp(
                 f"{program} cannot listen on port {port} of {host}: {why}",
                 hint=f"choose another with {_choice(answers, program)}, and run this again",
@@ -190,7 +190,7 @@ def require_free(answers: Answers, settings: Mapping[str, Mapping[str, str]]) ->
 
 def _choice(answers: Answers, program: str) -> str:
     if program == SERVER:
-        return "--port"
+        return "--port or --host"
     return f"{LISTENS[program][1]} in {_settings_of(answers, program)}"
 
 

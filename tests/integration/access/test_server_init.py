@@ -100,6 +100,9 @@ def test_a_machine_becomes_a_server_and_stays_what_it_is(
     assert f"forge-server cannot listen on port {other}" in refused.stderr
     assert (refused.returncode, state(folder)) == (1, before), refused.stderr
 
+    refused = run(folder, "--host", "192.0.2.7")
+    assert "of 192.0.2.7: Cannot assign requested address" in refused.stderr
+    assert (refused.returncode, state(folder)) == (1, before), refused.stderr
     # Another lab cannot have its database by mistake.
     lab = [*words[:-1], str(other), "--database-url", empty_database_url]
     (folder / "lab").mkdir()
@@ -286,3 +289,18 @@ def test_a_proxy_that_speaks_tls_is_remembered(tmp_path: Path) -> None:
     )
     again = answers.answers(["--dir", str(tmp_path)])
     assert (again.tls, again.url, again.names) == (False, "http://a:8900", ("a",))
+
+
+def test_a_second_sweeper_gets_a_port_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--dir", str(tmp_path), "--name", "a", "--database-url", "postgresql://x/y"]
+    given = answers.answers([*words, "--no-tls"])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        usual = str(taken.getsockname()[1])
+        monkeypatch.setattr(service, "HEALTH_PORT", usual)
+        assert init._settings(given)["forge-sweeper"]["FORGE_HEALTH_PORT"] != usual
+    assert "FORGE_HEALTH_PORT" not in init._settings(given)["forge-sweeper"]
+    # The port that the server is to have is not free either.
+    monkeypatch.setattr(service, "HEALTH_PORT", "8900")
+    assert init._settings(given)["forge-sweeper"]["FORGE_HEALTH_PORT"] != "8900"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ANSWERS = {
     "cancelled": "job {} is cancelled",
-    "running": "cancelling job {}: its worker stops it",
+    "running": "cancelling job {}: its worker stops it, or the sweeper once that is lost",
 }
 
 
