@@ -9,10 +9,9 @@ import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import asdict, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
-from forge_schema.classes import dataclass
 from forge_schema.model.quantities import names_text
 
 from forge_client import default_paths

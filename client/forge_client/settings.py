@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from forge_schema.classes import dataclass
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from forge_client.errors import ClientError

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
-
-from forge_schema.classes import dataclass
 
 if TYPE_CHECKING:
     from forge_schema.model.bundles import Segment

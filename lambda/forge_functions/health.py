@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
@@ -12,7 +13,6 @@ from threading import Event, Lock, Thread
 from time import monotonic
 
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.database.current import HEAD
 from forge_schema.database.pool import Database, NotMigrated
 from forge_schema.model.errors import ForgeError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
 from time import monotonic
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import jwt
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.http_client import open_client, tls_context
 from forge_schema.proxies import ProxyUnusable
 from jwt import PyJWK, PyJWKClient, PyJWKSet

@@ -3,6 +3,7 @@
 import hashlib
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
 from importlib.metadata import distribution
@@ -13,7 +14,6 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from forge_schema.classes import dataclass
 from forge_schema.own_authority import fingerprint
 
 from forge_functions.errors import Refused

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 import structlog
 from forge_schema.access.api_keys import UNSAID, Unsaid
-from forge_schema.classes import dataclass
 from forge_schema.model.fields import is_name
 from forge_schema.model.states import Role
 

@@ -9,9 +9,9 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
-from forge_schema.classes import made_once
 from forge_schema.database.connections import STATEMENT_S
 from forge_schema.database.pool import Database
+from forge_schema.made_once import made_once
 from forge_schema.model.stored import in_chunks
 from forge_schema.queue.inputs import Uploads
 from forge_schema.queue.queue import Queue

@@ -6,11 +6,11 @@ headers into memory, recurses through chains of them, and skips what it does not
 
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import Match, SequenceMatcher
 from io import BytesIO
 from typing import Protocol
 
-from forge_schema.classes import dataclass
 from forge_schema.model.bundles import PIP_HASH, WRITTEN, link_fault
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import counted

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from enum import StrEnum
 from math import isfinite
 
-from forge_schema.classes import dataclass
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import MOMENTS_HINT, counted, moment
 from forge_schema.model.states import JobKind, Reason, State, StateWord, WaitsFor, YesNo

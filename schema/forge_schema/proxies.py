@@ -7,12 +7,12 @@ know, in the forms of NO_PROXY, and all of them send loopback addresses to the p
 import os
 import socket
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from forge_schema.classes import dataclass
 from forge_schema.model.errors import ForgeError
 
 WEB = {"http", "https"}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import httpx
 
-from forge_schema.classes import dataclass
 from forge_schema.model.errors import ForgeError
 
 if TYPE_CHECKING:

@@ -11,13 +11,12 @@ A hint may be lost at any time, so workers also look by themselves now and then.
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from threading import Lock
 from time import monotonic
 from typing import Self
 from uuid import UUID
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import array

@@ -4,14 +4,14 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Condition, Event, Lock
 from time import monotonic, time
 
 import structlog
-from forge_schema.classes import dataclass, made_once
 from forge_schema.ending import DETAIL_LENGTH
+from forge_schema.made_once import made_once
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Fence, Grant
 from forge_schema.model.quantities import duration_text

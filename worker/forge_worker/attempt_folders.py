@@ -3,6 +3,7 @@
 import json
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -10,7 +11,6 @@ from threading import Lock
 from uuid import UUID
 
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Fence
 from forge_schema.model.quantities import MIB, size_text

@@ -2,10 +2,9 @@
 
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-
-from forge_schema.classes import dataclass
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Protocol
 
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Database
 from forge_schema.http_client import in_the_clear, tls_context
 from forge_schema.signing import Signing, read_signing_key

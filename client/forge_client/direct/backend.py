@@ -11,8 +11,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from forge_schema.classes import made_once
 from forge_schema.database.pool import Database
+from forge_schema.made_once import made_once
 from forge_schema.model.states import Role
 from forge_schema.model.stored import Artifact, ArtifactChunk, LogChunk, in_chunks
 from forge_schema.service.caller import Caller

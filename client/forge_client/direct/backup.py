@@ -7,11 +7,11 @@ after it, so none is missing but those that were removed in between.
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
-from forge_schema.classes import dataclass
 from forge_schema.database import hold
 from forge_schema.database.pool import Database
 from forge_schema.database.statements import statement

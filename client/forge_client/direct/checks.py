@@ -3,10 +3,10 @@
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
-from forge_schema.classes import dataclass
 from forge_schema.database.connections import KEEPALIVE, owns_sessions
 from forge_schema.database.current import HEAD, refuse_unfit
 from forge_schema.database.pool import Database

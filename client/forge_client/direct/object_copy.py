@@ -7,9 +7,9 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from forge_schema.classes import dataclass
 from forge_schema.storage import Store
 from forge_schema.storage.keys import PROBE
 from forge_schema.storage.store import ObjectMissing, StoredObject

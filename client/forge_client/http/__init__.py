@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from forge_schema.classes import dataclass
 
 from forge_client.errors import ClientError, as_client_error
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from forge_schema.classes import made_once
+from forge_schema.made_once import made_once
 from forge_schema.model.job import JobStatus, possible_job
 from forge_schema.model.reading import FILES, id_of
 from forge_schema.model.stored import (

@@ -10,8 +10,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
-from forge_schema.classes import made_once
 from forge_schema.http_client import open_client, tls_context
+from forge_schema.made_once import made_once
 from pydantic import BaseModel, ValidationError
 
 from forge_client.errors import ClientError, as_client_error

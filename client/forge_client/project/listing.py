@@ -6,13 +6,12 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from forge_schema.classes import dataclass
 
 from forge_client.errors import ClientError, InvalidInput
 from forge_client.project.git.ignored import FORGEIGNORE, GITIGNORE, Ignore

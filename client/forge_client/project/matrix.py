@@ -5,11 +5,11 @@ import json
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import isfinite, prod
 from typing import Any
 
-from forge_schema.classes import dataclass
 from forge_schema.model.quantities import counted
 
 from forge_client.errors import ClientError

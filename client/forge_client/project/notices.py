@@ -4,10 +4,10 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
-from forge_schema.classes import dataclass
 from forge_schema.model.quantities import counted, names_text, size_text
 
 from forge_client.project.listing import (

@@ -5,10 +5,9 @@ import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from forge_schema.classes import dataclass
 from forge_schema.model.bundles import folded_name, link_fault, name_fault
 from forge_schema.model.quantities import counted
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forge_schema.classes import dataclass
 from forge_schema.model.bundles import SEGMENT_BYTES
 from forge_schema.model.fields import is_handle
 from forge_schema.model.states import Launcher

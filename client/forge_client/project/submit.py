@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forge_schema.classes import dataclass
 from forge_schema.model.quantities import counted, names_text, size_text
 
 from forge_client.project.bundle import Listing, scan

@@ -4,11 +4,10 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from forge_schema.classes import dataclass
 from forge_schema.model.quantities import counted
 
 from forge_client.errors import OptionInvalid

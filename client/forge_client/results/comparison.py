@@ -3,10 +3,10 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, median, stdev
 from typing import Any
 
-from forge_schema.classes import dataclass
 from forge_schema.model.fields import NOT_FINITE
 from forge_schema.model.results import SPENT, SweepPoint, measured, number_of
 

@@ -4,13 +4,12 @@ import inspect
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from math import isfinite
 from numbers import Integral, Rational, Real
 from typing import Any
-
-from forge_schema.classes import dataclass
 
 from forge_client.backend import Backend
 from forge_client.errors import OptionInvalid

@@ -1,6 +1,6 @@
 """What the jobs of a search have spent."""
 
-from forge_schema.classes import dataclass
+from dataclasses import dataclass
 
 from forge_client.backend import Backend
 

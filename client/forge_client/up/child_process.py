@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -18,7 +18,6 @@ from types import FrameType, ModuleType, TracebackType
 from typing import Any, Self
 
 import psutil
-from forge_schema.classes import dataclass
 
 PID_FILE = "pid"
 START = 19  # of the words after the name in /proc/PID/stat

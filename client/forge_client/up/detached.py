@@ -7,10 +7,10 @@ import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from forge_schema.classes import dataclass
 
 from forge_client import running
 from forge_client.errors import ClientError, ExitCode

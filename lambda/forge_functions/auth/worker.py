@@ -1,6 +1,7 @@
 """Authenticate workers by their tokens, and check that one holds a lease."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
@@ -11,7 +12,6 @@ from fastapi.security import APIKeyHeader
 from forge_schema.access import tokens
 from forge_schema.access.tokens import ParsedToken, TokenKind, TokenMalformed
 from forge_schema.access.worker_tokens import WorkerTokens
-from forge_schema.classes import dataclass
 from forge_schema.model.lease import Fence
 from forge_schema.model.states import Command, WorkerKind
 from forge_schema.queue.attempt_records import OwnLease, OwnLeases

@@ -2,12 +2,12 @@
 
 import gzip
 import hashlib
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from fastapi import HTTPException, Request, Response
-from forge_schema.classes import dataclass
 
 from forge_functions.lazy_routes import LazyRouter
 

@@ -1,9 +1,9 @@
 """The last hours, days or weeks of queues and workers, as charts and as a table of the same."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Row
 from forge_schema.model.quantities import HOUR, MINUTE
 from forge_schema.read.series import Span

@@ -8,14 +8,13 @@ JSON and Parquet, each below a limit.
 import csv
 from collections.abc import Generator, Iterable
 from contextlib import closing
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from io import StringIO
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Row
 from forge_schema.model.stored import in_chunks
 from forge_schema.storage import Store

@@ -1,6 +1,7 @@
 """Sessions, and their visitors. Each request checks the session and its key: they end at once."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated
@@ -8,7 +9,6 @@ from urllib.parse import quote, urlsplit
 
 from fastapi import Depends, Request, Response
 from forge_schema.access.api_keys import Sessions
-from forge_schema.classes import dataclass
 from forge_schema.model.job import JobDetail
 from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller

@@ -1,9 +1,9 @@
 """A job's attempts as bars on one time scale: waiting, preparing, running, lost."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Row
 from forge_schema.model.job import JobStatus
 from forge_schema.model.states import Budget, Reason

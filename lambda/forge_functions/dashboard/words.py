@@ -1,6 +1,7 @@
 """The dashboard's texts: English in the code, other languages in gettext files in `locales/`."""
 
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from gettext import GNUTranslations, NullTranslations
@@ -10,7 +11,6 @@ from typing import Annotated
 
 import polib
 from fastapi import Depends, Request
-from forge_schema.classes import dataclass
 
 COOKIE = "forge_language"
 # How times read: how long ago, or exactly; a script turns UTC into the time of the browser's place.

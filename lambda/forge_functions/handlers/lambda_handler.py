@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from forge_schema.classes import made_once
+from forge_schema.made_once import made_once
 from forge_schema.program.log import configure_log
 from mangum import Mangum
 from mangum.types import LambdaContext

@@ -7,13 +7,13 @@ know which are busy: surplus idle ones are drained, and ended by name at a later
 import math
 import os
 import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 import boto3
 from forge_schema.access.worker_tokens import NotOffline, WorkerTokens
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import Command

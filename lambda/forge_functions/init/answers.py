@@ -7,12 +7,10 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
-
-from forge_schema.classes import dataclass
 
 from forge_functions.init.authority import CHAIN, named
 

@@ -4,12 +4,11 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from math import ceil, inf
 from time import monotonic
 
-from forge_schema.classes import dataclass
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 

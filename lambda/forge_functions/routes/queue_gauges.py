@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from threading import Lock
 from time import monotonic
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import UNFINISHED_STATES

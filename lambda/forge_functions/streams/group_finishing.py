@@ -5,10 +5,10 @@ A request is authorised before it comes here, and hears only of its own ends.
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from threading import Lock
 
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.lease import End, Ended
 

@@ -3,13 +3,12 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import inf
 from threading import Lock
 from time import monotonic
 from uuid import UUID
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Database
 from forge_schema.queue.lanes import LaneBook, Lanes
 

@@ -10,13 +10,12 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from time import monotonic
 
 from fastapi import WebSocket, WebSocketDisconnect
 from fastapi.concurrency import run_in_threadpool
-from forge_schema.classes import dataclass
 from forge_schema.model.quantities import counted
 from forge_schema.shell import ORDER_S, ShellNews
 

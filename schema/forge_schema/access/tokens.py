@@ -12,9 +12,9 @@ import re
 import secrets
 import sys
 import zlib
+from dataclasses import dataclass
 from enum import StrEnum
 
-from forge_schema.classes import dataclass
 from forge_schema.model.errors import ForgeError
 
 SECRET_BYTES = 32

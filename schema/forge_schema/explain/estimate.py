@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from statistics import median
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Database, Row, run
 from forge_schema.explain.fit import Room, devices, room
 from forge_schema.explain.fleet import Candidate, FleetChances

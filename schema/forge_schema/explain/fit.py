@@ -7,12 +7,11 @@ jobs.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import JsonValue
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Row
 from forge_schema.explain.text import LABEL
 from forge_schema.model.explanation import Requirement

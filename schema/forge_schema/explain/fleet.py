@@ -1,6 +1,7 @@
 """Compare the fleet with one job: each worker's chance, the best match first."""
 
-from forge_schema.classes import dataclass
+from dataclasses import dataclass
+
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain.fit import Room, devices, offered, requirements, room
 from forge_schema.explain.front import Before, Front

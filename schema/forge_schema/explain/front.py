@@ -1,10 +1,9 @@
 """Find the jobs ahead of a job on one worker, by the rules of the claim."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.explanation import Chance
 from forge_schema.model.lease import array

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain.changes import for_idle, in_words
 from forge_schema.explain.fleet import SERVES, FleetChances

@@ -1,10 +1,10 @@
 """Records that a worker stores about an attempt, one row each."""
 
+from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from pydantic import FailFast, Field
 
-from forge_schema.classes import dataclass
 from forge_schema.model.fields import (
     NUMERIC,
     Amount,

@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import isnan
 from typing import Any
 from uuid import UUID
 
 from pydantic import JsonValue
 
-from forge_schema.classes import dataclass
 from forge_schema.model.fields import Amount, Count, Id, MessagePart
 from forge_schema.model.states import Phase, Reason, Standing, State
 

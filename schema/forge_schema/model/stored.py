@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
 from pydantic import Field
 
-from forge_schema.classes import dataclass
 from forge_schema.model.fields import MessagePart, Record
 from forge_schema.model.reading import ChunkReading
 

@@ -7,6 +7,7 @@ import secrets
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from functools import cache
@@ -15,7 +16,6 @@ from importlib.metadata import version
 from smtplib import SMTP, SMTP_SSL
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from forge_schema.classes import dataclass
 from forge_schema.http_client import tls_context
 from forge_schema.notifications.messages import Facts, line, url_of
 from forge_schema.notifications.trying import (

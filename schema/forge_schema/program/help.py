@@ -1,6 +1,7 @@
 """The settings of a program as a table and as its help: in groups, with plain types."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from textwrap import wrap
@@ -10,8 +11,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_settings import NoDecode
-
-from forge_schema.classes import dataclass
 
 PLACES: dict[object, str] = {int: "N", float: "N", Path: "PATH"}
 INDENT = "      "

@@ -1,12 +1,11 @@
 """The index rows of stored objects, written only by a lease's holder; and who holds which."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from psycopg.types.json import Jsonb
 
-from forge_schema.classes import dataclass
 from forge_schema.compatibility import WITHOUT_PACKS
 from forge_schema.database.pool import Database, DatabaseUser, Row
 from forge_schema.model.attempt_records import (

@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush, heapreplace
 from threading import Lock
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Row
 from forge_schema.model.worker import Capacity, is_model
 

@@ -12,11 +12,10 @@ room for a job with guaranteed GPUs while others leave it (`forge_displace`).
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Database
 from forge_schema.model.lease import array
 from forge_schema.model.worker import Capacity

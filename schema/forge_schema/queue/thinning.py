@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from time import monotonic
 from typing import Protocol
 
 import structlog
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.lease import Fence, fence_params
 from forge_schema.storage import ObjectMissing, ObjectTooLarge, StoredObject

@@ -1,12 +1,12 @@
 """Read the audit trail, which every action writes with its own transaction."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Self
 
 from psycopg.types.json import Jsonb
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Database, DatabaseUser, Row, run
 from forge_schema.model.reading import LARGEST
 

@@ -1,10 +1,10 @@
 """Pages of workers, and one worker with its jobs, attempts and events."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import DatabaseUser, Row, run
 from forge_schema.model.states import WorkerStatus
 from forge_schema.model.worker import no_such_worker

@@ -3,13 +3,13 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Database, Row
 from forge_schema.job_filter import Bound, Filter
 from forge_schema.model.errors import ForgeError

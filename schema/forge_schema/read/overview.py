@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Connection, Database, DatabaseUser, Row, run
 from forge_schema.database.statements import statement
 from forge_schema.model.job import MOST_SHOWN

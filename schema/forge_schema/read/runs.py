@@ -1,9 +1,9 @@
 """Read runs: the jobs that a filter finds or a sweep has, with parameters, metrics and results."""
 
 from collections import Counter
+from dataclasses import dataclass
 from itertools import pairwise
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Database, Row
 from forge_schema.job_filter import Filter
 from forge_schema.model.errors import ForgeError

@@ -1,12 +1,12 @@
 """Series for charts: a job's metrics and samples; and what all waited, ran and was there."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from math import inf
 from typing import Any, Literal, NamedTuple
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Database, DatabaseUser, Row, run
 from forge_schema.model.stored import MOST_KEYS, MOST_POINTS, POINTS
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import builtins
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property, wraps
 from importlib import import_module
 from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args
 
-from forge_schema.classes import dataclass
 from forge_schema.model.fields import Answer
 from forge_schema.model.states import Role
 

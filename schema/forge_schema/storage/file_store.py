@@ -5,11 +5,11 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from forge_schema.classes import dataclass
 from forge_schema.storage.keys import RESERVED, checked, checked_prefix, is_valid
 from forge_schema.storage.store import (
     KeyInvalid,

@@ -2,9 +2,9 @@
 
 import re
 import unicodedata
+from dataclasses import dataclass
 from uuid import UUID
 
-from forge_schema.classes import dataclass
 from forge_schema.model.quantities import counted
 from forge_schema.storage.store import KeyInvalid
 

@@ -3,12 +3,11 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from forge_schema.classes import dataclass
 from forge_schema.model.bundles import MOST_LIST_BYTES, segments_in
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.stored import below_a_link, stays_inside

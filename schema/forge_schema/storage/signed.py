@@ -3,10 +3,10 @@
 import hmac
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote, urlencode
 
-from forge_schema.classes import dataclass
 from forge_schema.model.quantities import duration_text
 from forge_schema.model.stored import SignedUrl
 from forge_schema.storage import open_store

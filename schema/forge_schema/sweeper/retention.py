@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -12,7 +13,6 @@ from typing import Protocol
 
 import structlog
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Database
 from forge_schema.model.lease import array
 from forge_schema.storage import StoredObject, StoreError, StoreUnreachable

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from time import monotonic
 
 import psycopg
 import structlog
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Database, DatabaseUnreachable, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End, Ended, Fence, fence_params

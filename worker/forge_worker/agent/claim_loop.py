@@ -8,11 +8,10 @@ round trip is under way share the next one: sixty small jobs cost little more th
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from threading import Event, Lock
 
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End, Ended, Fence, Grant

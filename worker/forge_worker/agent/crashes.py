@@ -3,14 +3,13 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import uniform
 from threading import Event
 from time import time
 
 import structlog
-from forge_schema.classes import dataclass
 
 from forge_worker.files.small_files import write_atomically
 

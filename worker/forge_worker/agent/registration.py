@@ -1,6 +1,7 @@
 """Registration: reports the machine to the queue, and learns the worker's identity there."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from random import uniform
 from threading import Event
@@ -8,7 +9,6 @@ from typing import TypeVar
 from uuid import UUID, uuid4
 
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import AccessRefused, DatabaseUnreachable, NotMigrated
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.spec import GANG_NETWORK, RUNS

@@ -2,9 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict
-
-from forge_schema.classes import dataclass
+from dataclasses import asdict, dataclass
 
 from forge_worker.runners.docker.container import FAILED
 from forge_worker.runners.docker.engine import Engine, engine_answers

@@ -20,15 +20,13 @@ import time
 import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
-
-from forge_schema.classes import dataclass
 
 # Settings of the pasting shell that the worker keeps, as FORGE_…; no other variable is kept but
 # DOCKER_HOST.

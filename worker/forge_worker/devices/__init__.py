@@ -3,11 +3,10 @@
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.model import worker
 
 from forge_worker.privacy import without_credentials

@@ -3,10 +3,9 @@
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
-
-from forge_schema.classes import dataclass
 
 from forge_worker.devices import GpuDevice, Use, asked
 

@@ -19,13 +19,13 @@ import os
 import time
 from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
-from forge_schema.classes import dataclass
 from forge_schema.storage.manifest import tree_digest
 
 from forge_worker.files.formats.folders import is_half

@@ -12,10 +12,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
-
-from forge_schema.classes import dataclass
 
 from forge_worker.files.groups import ROOT
 from forge_worker.files.rest import TICK_NS, outside_its_tick

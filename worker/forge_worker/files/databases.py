@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-
-from forge_schema.classes import dataclass
 
 from forge_worker.files.copies import UNSEEN, Copies, Copy, FileShape
 from forge_worker.files.database_moments import (

@@ -8,12 +8,11 @@ import re
 import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
-
-from forge_schema.classes import dataclass
 
 from forge_worker.files.copies import Copy
 from forge_worker.files.database_moments import SQLITE, newest_lmdb

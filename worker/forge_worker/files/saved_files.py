@@ -4,11 +4,10 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
-from forge_schema.classes import dataclass
 from forge_schema.model.quantities import counted
 from forge_schema.model.stored import WORK, destination
 

@@ -2,13 +2,13 @@
 
 import socket
 from contextlib import suppress
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
 import psutil
-from forge_schema.classes import dataclass
 from psycopg.conninfo import conninfo_to_dict
 
 from forge_worker.machine.locks import Locks

@@ -3,10 +3,9 @@
 import base64
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
-from forge_schema.classes import dataclass
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import Launcher as Name
 

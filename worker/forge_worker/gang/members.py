@@ -3,13 +3,12 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from ipaddress import ip_address
 from math import isfinite
 from typing import Annotated
 
-from forge_schema.classes import dataclass
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Member
 from forge_schema.model.worker import DEVICES, Speed

@@ -13,10 +13,10 @@ import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from threading import Thread
 
-from forge_schema.classes import dataclass
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import duration_text
 

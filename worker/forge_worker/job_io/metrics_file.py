@@ -6,14 +6,13 @@ import weakref
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import isfinite
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from forge_schema.classes import dataclass
 from forge_schema.model.fields import storable
 from forge_schema.model.states import PROGRESS
 

@@ -3,12 +3,12 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from math import inf
 from threading import Lock
 from time import monotonic
 
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.model.attempt_records import ALL
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.reading import LARGEST

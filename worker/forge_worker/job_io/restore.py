@@ -4,9 +4,9 @@ import json
 import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Row
 from forge_schema.model.attempt_records import BeginsWith
 from forge_schema.model.quantities import size_text

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
 from time import time_ns
 
-from forge_schema.classes import dataclass
 from forge_schema.storage.manifest import Entry
 
 from forge_worker.files.copies import (

@@ -4,13 +4,12 @@ import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from threading import Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.model.attempt_records import Sample, Samples
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Usage

@@ -6,13 +6,13 @@ A stalled job is retried from its last checkpoint.
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from time import monotonic, thread_time
 from typing import Any
 
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.model.quantities import MIB, duration_text, size_text
 from forge_schema.model.spec import Stall
 from forge_schema.model.states import Reason

@@ -2,10 +2,8 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
-
-from forge_schema.classes import dataclass
 
 from forge_worker.attempt import LiveAttempt
 from forge_worker.machine.slots import MachineSlot

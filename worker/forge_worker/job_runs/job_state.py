@@ -4,12 +4,11 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from forge_schema.classes import dataclass
 from forge_schema.model.lease import Grant
 from forge_schema.model.states import Reason
 

@@ -7,10 +7,10 @@ Another kill may interrupt this code anywhere, and the boot after that repeats i
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Reason, Standing, WorkerStatus

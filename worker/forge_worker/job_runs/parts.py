@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from math import inf
 from threading import Lock
 from time import monotonic
@@ -10,7 +11,6 @@ from typing import TypeVar
 
 import stamina
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import Phase

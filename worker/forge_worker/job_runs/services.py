@@ -8,9 +8,9 @@ a cache, which dangles once the entry is evicted.
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from forge_schema.classes import dataclass
 from forge_schema.model.worker import WARM, Speed
 from forge_schema.storage import Objects
 

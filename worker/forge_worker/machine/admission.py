@@ -1,7 +1,7 @@
 """Admission control: take no new job while the machine is past its limits, nor soon after."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -9,7 +9,6 @@ from typing import Protocol
 
 import psutil
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.model.quantities import MIB, duration_text, size_text
 
 from forge_worker.loop import Loop

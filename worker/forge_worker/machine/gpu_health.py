@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Lock
 from time import monotonic
@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import pynvml
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.model.states import Reason
 from forge_schema.model.worker import Machine
 

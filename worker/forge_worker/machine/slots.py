@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Lock
 
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.model.quantities import counted
 from forge_schema.model.worker import Capacity, is_model
 

@@ -1,11 +1,11 @@
 """The machine that a worker offers: devices, what jobs have of it, watches, health, condition."""
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from threading import Lock
 from time import monotonic
 
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.model.quantities import counted, duration_text
 from forge_schema.model.worker import Capacity
 

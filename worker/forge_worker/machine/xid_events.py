@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from ctypes import c_void_p, cast
+from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
 import pynvml
 import structlog
-from forge_schema.classes import dataclass
 
 # The numbers are those of NVIDIA's Xid catalog
 # (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html). Fatal are those for which

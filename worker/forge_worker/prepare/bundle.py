@@ -12,14 +12,13 @@ import shutil
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.code import BundleRefused, Header, TarStream
 from forge_schema.model.bundles import (
     MOST_LIST_BYTES,

@@ -3,13 +3,12 @@
 import hashlib
 import secrets
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import structlog
 from docker import DockerClient
-from forge_schema.classes import dataclass
 from forge_schema.storage import ObjectMissing, Objects, keys
 
 from forge_worker.attempt import LiveAttempt

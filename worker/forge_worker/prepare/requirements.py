@@ -7,10 +7,9 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from forge_schema.classes import dataclass
 from forge_schema.model.bundles import LOCK, PYTHON, list_text
 from forge_schema.model.quantities import size_text
 

@@ -1,12 +1,11 @@
 """Which runner a job gets: the operator's settings decide, not the job."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib.metadata import distributions
 from typing import Any
 
 import structlog
-from forge_schema.classes import dataclass
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.spec import (
     HANDLER,

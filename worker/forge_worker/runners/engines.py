@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,6 @@ from docker import DockerClient
 from docker.context import ContextAPI
 from docker.context.config import get_current_context_name
 from docker.utils import kwargs_from_env
-from forge_schema.classes import dataclass
 
 from forge_worker.runners.runner import StartFailed
 

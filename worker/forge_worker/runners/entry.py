@@ -5,12 +5,11 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
 from docker.errors import DockerException
-from forge_schema.classes import dataclass
 from forge_schema.model.errors import ForgeError
 
 from forge_worker.runners.docker.engine import UNREACHABLE

@@ -4,9 +4,9 @@ import os
 import pwd
 import stat
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from forge_schema.classes import dataclass
 from forge_schema.model.errors import ForgeError
 
 from forge_worker.files import safe_files

@@ -7,11 +7,10 @@ The exit code is the same in all of them: the main process's own code, 128 + n i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from signal import SIGKILL
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from forge_schema.classes import dataclass
 from forge_schema.model.errors import ForgeError
 
 if TYPE_CHECKING:

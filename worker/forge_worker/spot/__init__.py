@@ -1,6 +1,7 @@
 """Preemption notices: their source, how many seconds are left, and the servers that give them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
@@ -8,7 +9,6 @@ from functools import cached_property
 from time import monotonic
 
 import httpx
-from forge_schema.classes import dataclass
 from forge_schema.model.errors import ForgeError
 
 # The share of the notice period assumed to be left if the notice's age is unknown.

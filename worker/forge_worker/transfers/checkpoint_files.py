@@ -3,13 +3,12 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
 from typing import BinaryIO
 
-from forge_schema.classes import dataclass
 from forge_schema.storage import Objects, ObjectTooLarge
 from forge_schema.storage.manifest import Entry
 

@@ -3,13 +3,12 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
 
-from forge_schema.classes import dataclass
 from forge_schema.storage import Objects, ObjectTooLarge, Piece, Taken
 
 from forge_worker.files.copies import FileChanged

@@ -1,12 +1,12 @@
 """The starting point of every command: global flags, settings and the backend."""
 
 import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
 import typer
-from forge_schema.classes import dataclass
 
 from forge_client import settings
 from forge_client.cli.show import narration

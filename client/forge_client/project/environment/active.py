@@ -5,10 +5,9 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from forge_schema.classes import dataclass
 
 from forge_client.errors import ClientError
 from forge_client.project.environment.names import AN_EXTRA, canonical, extras_of, name_of

@@ -5,10 +5,9 @@ A lock in the project comes before a list, and a list before the submitter's act
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from forge_schema.classes import dataclass
 from forge_schema.model.bundles import PIP_HASH
 from forge_schema.model.quantities import counted, names_text
 from forge_schema.model.spec import Environment

@@ -7,11 +7,10 @@ workspace, comes along in a folder of its own.
 
 import re
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from forge_schema.classes import dataclass
 from forge_schema.model.bundles import BESIDE
 
 from forge_client.errors import ClientError

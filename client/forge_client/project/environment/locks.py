@@ -12,12 +12,11 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from forge_schema.classes import dataclass
 from forge_schema.model.bundles import PIP_HASH, PYTHON, list_text
 from forge_schema.model.quantities import duration_text
 

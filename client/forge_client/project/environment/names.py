@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-
-from forge_schema.classes import dataclass
+from dataclasses import dataclass
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 EXTRAS = re.compile(r"\s*[\w.-]+\s*\[([^\]]*)\]")

@@ -1,12 +1,11 @@
 """Requests with their packages: what `forge submit` sends of a project's environment."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from forge_schema.classes import dataclass
 from forge_schema.model.bundles import LOCK, PLAIN, WRITTEN
 from forge_schema.model.spec import Environment
 

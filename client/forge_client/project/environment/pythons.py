@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from forge_schema.classes import dataclass
 from forge_schema.model.bundles import list_text
 
 from forge_client.errors import ClientError

@@ -5,11 +5,9 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Protocol
-
-from forge_schema.classes import dataclass
 
 from forge_client.errors import ClientError
 from forge_client.project.environment.active import Active

@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-
-from forge_schema.classes import dataclass
 
 from forge_client.errors import ClientError
 from forge_client.project.environment.pythons import SETUP, setup_option

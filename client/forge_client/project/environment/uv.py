@@ -5,10 +5,10 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from forge_schema.classes import dataclass
 from forge_schema.model.bundles import uv_variables
 from forge_schema.model.quantities import duration_text
 

@@ -9,10 +9,9 @@ import re
 import string
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-
-from forge_schema.classes import dataclass
 
 from forge_client.project.git.program import GitFailed, git
 

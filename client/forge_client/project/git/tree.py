@@ -2,10 +2,9 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from forge_schema.classes import dataclass
 from forge_schema.model.bundles import folded_name
 
 from forge_client.errors import ClientError

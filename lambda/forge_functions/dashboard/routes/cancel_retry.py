@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import urlencode
 
 from fastapi import Form, Query, Request, Response
-from forge_schema.classes import dataclass
 from forge_schema.job_filter import parse
 from forge_schema.model.fields import Text
 from forge_schema.model.job import JobStatus

@@ -1,11 +1,11 @@
 """The audit trail as people would tell it: in words, with names, each kind once, newest first."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Text
 from forge_schema.read import audit

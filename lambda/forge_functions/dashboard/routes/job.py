@@ -1,12 +1,12 @@
 """One job: its status, attempts, explanation and output."""
 
 import shlex
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import Query, Request, Response
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Row
 from forge_schema.job_filter import Filter
 from forge_schema.model.explanation import Explanation

@@ -1,7 +1,7 @@
 """The list of jobs, with a filter in the address."""
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from http import HTTPStatus
 from typing import Annotated, Literal, get_args
@@ -9,7 +9,6 @@ from urllib.parse import urlencode
 
 from fastapi import Query, Request, Response
 from fastapi.responses import RedirectResponse
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Row
 from forge_schema.job_filter import KEYS, Filter, FilterInvalid, parse
 from forge_schema.model.fields import NotFinite, Text

@@ -1,10 +1,10 @@
 """The first page: health, waiting and running jobs, throughput."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import urlencode
 
 from fastapi import Request, Response
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Row
 from forge_schema.job_filter import parse
 from forge_schema.model.overview import Overview

@@ -1,6 +1,7 @@
 """Reports: the reporting views as tables, and as CSV."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import cached_property
@@ -8,7 +9,6 @@ from io import StringIO
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Text, Word
 from forge_schema.model.reading import REPORT_SINCE

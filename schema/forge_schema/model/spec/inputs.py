@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, Field
 from pydantic.config import JsonDict
 
-from forge_schema.classes import dataclass
 from forge_schema.model.fields import INPUT_NAME, InputName, KnownFields, Text
 from forge_schema.model.spec.parts import (
     ALL_PORTS,

@@ -4,15 +4,13 @@ Options of commands, forge.toml with its schema, and the command that a page sho
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-
-from forge_schema.classes import dataclass
 
 RESOURCES = "Resources"
 CODE = "Code and environment"

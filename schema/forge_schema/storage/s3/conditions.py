@@ -3,6 +3,7 @@
 import hashlib
 import secrets
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -12,7 +13,6 @@ from botocore.awsrequest import AWSRequest
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.httpsession import URLLib3Session
 
-from forge_schema.classes import dataclass
 from forge_schema.storage import keys
 from forge_schema.storage.s3.client import EXISTS, FORBIDDEN, proxies_of, status_of, translated
 from forge_schema.storage.s3.signer import AMAZON, S3Signer

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import stamina
@@ -18,7 +19,6 @@ from botocore.exceptions import (
     ResponseStreamingError,
 )
 
-from forge_schema.classes import dataclass
 from forge_schema.storage.s3.client import code_of
 from forge_schema.storage.store import Progress, StoreError
 

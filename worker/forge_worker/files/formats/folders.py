@@ -9,10 +9,10 @@ import json
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import BinaryIO
 
-from forge_schema.classes import dataclass
 from forge_schema.storage.manifest import Entry
 
 from forge_worker.files.safe_files import Listing

@@ -5,11 +5,10 @@ A record is its length, a checksum of that, its data and a checksum of them.
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 from typing import BinaryIO
-
-from forge_schema.classes import dataclass
 
 LENGTH, SUM = Struct("<Q"), Struct("<I")
 HEAD = LENGTH.size + SUM.size

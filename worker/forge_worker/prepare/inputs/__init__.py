@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from forge_schema.classes import dataclass
 from forge_schema.model.attempt_records import GivenInput, GivenInputs
 from forge_schema.model.spec.inputs import (
     FOLDER,

@@ -3,11 +3,10 @@
 import hashlib
 import json
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from forge_schema.classes import dataclass
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Fence
 from forge_schema.model.spec.inputs import ARTIFACT, FOLDER, NamedSource, source_of

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGQUIT, SIGTERM, Signals
@@ -19,7 +20,6 @@ import psutil
 import requests
 import urllib3
 from docker.errors import APIError, DockerException, NotFound
-from forge_schema.classes import dataclass
 
 from forge_worker.runners.engines import EngineKind, address, connected, kind_of, knock, listener
 from forge_worker.runners.runner import EngineUnreachable

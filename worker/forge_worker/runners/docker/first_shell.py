@@ -18,9 +18,8 @@ import signal
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from forge_schema.classes import dataclass
 
 from forge_worker.runners.process.descendants import children
 from forge_worker.runners.process.notice import (

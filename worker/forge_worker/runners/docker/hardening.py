@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
-from forge_schema.classes import dataclass
 
 from forge_worker.runners.docker.first_shell import GROUP, PIPE, SCRIPT
 from forge_worker.runners.docker.mounts import TAKE

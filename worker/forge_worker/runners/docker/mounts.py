@@ -16,12 +16,11 @@ import os
 import shlex
 import tarfile
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from docker.errors import APIError, NotFound
-from forge_schema.classes import dataclass
 from forge_schema.model.errors import ForgeError
 
 from forge_worker.runners.engines import socket_path

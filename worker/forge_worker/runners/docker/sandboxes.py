@@ -9,12 +9,12 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from docker.types import LogConfig
-from forge_schema.classes import dataclass
 
 from forge_worker.loop import Loop
 from forge_worker.runners.docker.container import (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from docker.errors import APIError
-from forge_schema.classes import dataclass
 
 from forge_worker.runners.docker.engine import UNREACHABLE
 from forge_worker.runners.process.descendants import MIB, JobUse

@@ -8,13 +8,13 @@ import threading
 import time
 from collections import deque
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from docker.errors import APIError
 from docker.utils import build as context_of
 from docker.utils.json_stream import json_stream
-from forge_schema.classes import dataclass
 from forge_schema.model.quantities import duration_text
 
 from forge_worker.runners.runner import ImageMissing, StartFailed

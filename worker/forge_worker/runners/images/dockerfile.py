@@ -7,9 +7,8 @@ and refuses a remote ADD, which could read the machine's metadata service.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from forge_schema.classes import dataclass
 
 from forge_worker.runners.runner import ImageMissing
 

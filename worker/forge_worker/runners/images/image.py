@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import time
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import stamina
 from docker.errors import APIError, ImageNotFound, NotFound
-from forge_schema.classes import dataclass
 from forge_schema.model.quantities import counted, duration_text, size_text
 
 from forge_worker.runners.docker.engine import is_silence

@@ -12,12 +12,12 @@ import re
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from docker.errors import APIError
-from forge_schema.classes import dataclass
 
 from forge_worker.runners.docker.container import FAILED
 from forge_worker.runners.images.image import find

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
-
-from forge_schema.classes import dataclass
 
 from forge_worker.runners.runner import ImageMissing
 

@@ -5,10 +5,9 @@ Few projects have one of them, so each is loaded when it is needed.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
-
-from forge_schema.classes import dataclass
 
 from forge_client.project.environment.names import canonical, joined
 from forge_client.project.environment.tables import PUBLIC

@@ -1,10 +1,10 @@
 """Read conda's environment.yml as far as packages of the Python index can replace it."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forge_schema.classes import dataclass
 from forge_schema.model.bundles import list_text
 
 from forge_client.errors import ClientError

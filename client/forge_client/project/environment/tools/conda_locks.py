@@ -6,11 +6,11 @@ lock has from the index of Python packages.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from forge_schema.classes import dataclass
 from forge_schema.model.bundles import list_text
 
 from forge_client.project.environment.fresh import check_pins

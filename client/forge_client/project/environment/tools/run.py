@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forge_schema.classes import dataclass
 from forge_schema.model.bundles import list_text
 
 from forge_client.project.environment.names import NOTHING, Picked

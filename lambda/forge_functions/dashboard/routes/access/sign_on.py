@@ -1,7 +1,7 @@
 """Single sign-on in a browser: OpenID Connect's authorization code flow, with PKCE."""
 
 import secrets
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from hmac import compare_digest
 from http import HTTPStatus
@@ -13,7 +13,6 @@ import jwt
 import structlog
 from fastapi import Query, Request, Response
 from fastapi.responses import RedirectResponse
-from forge_schema.classes import dataclass
 from forge_schema.http_client import challenge_of, open_client, tls_context
 from forge_schema.proxies import ProxyUnusable
 

@@ -7,14 +7,13 @@ the segments that one of them has alone are read: the files of the others are th
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from io import BytesIO
 from itertools import islice
 from time import monotonic
 
-from forge_schema.classes import dataclass
 from forge_schema.code import (
     BLOCK,
     BundleRefused,

@@ -2,11 +2,11 @@
 
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Annotated, Any, Self
 
 from fastapi import Query, Request, Response
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Row
 from forge_schema.model.job import JobDetail
 from forge_schema.model.reading import LARGEST, link_of

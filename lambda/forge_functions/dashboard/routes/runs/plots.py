@@ -1,10 +1,10 @@
 """Pictures of many runs: parameters and what came of them as lines across axes, and as points."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite, log10
 
-from forge_schema.classes import dataclass
 from forge_schema.model.results import Run
 
 from forge_functions.dashboard.formats import brief

@@ -1,12 +1,12 @@
 """The table of runs: jobs with parameters, metrics and results, sorted by any of them."""
 
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import Query, Request, Response
-from forge_schema.classes import dataclass
 from forge_schema.database.pool import Row
 from forge_schema.job_filter import KEYS
 from forge_schema.model.fields import Text, Word
