@@ -35,6 +35,8 @@ if os.fork() == 0:
             signal.pause()
     os._exit(0)
 os.wait()
+for _ in range(5):
+    os.posix_spawn("/bin/sleep", ["sleep", "600"], {})
 os.read(heard, 1)
 os.write(1, b"parent\\n")
 """
@@ -94,7 +96,8 @@ def test_children_that_a_job_leaves_end_with_it(both: Bed) -> None:
     both.succeeds(job)
     *printed, said = both.log(job).splitlines()
     assert sorted(printed) == [b"orphan", b"parent"]
-    assert said.startswith(b"forge: 1 process still ran when the command ended and was killed: ")
+    names = b"killed: sleep (5), python"
+    assert said.startswith(b"forge: 6 processes still ran when the command ended and were " + names)
 
 
 def test_job_over_its_disk_limit_ends_alone(both: Bed, eventually: Eventually) -> None:

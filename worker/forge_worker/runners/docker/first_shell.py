@@ -51,6 +51,8 @@ for one in /proc/[0-9]*/stat; do
     set -- $number
 done
 """
+# How many different names it counts.
+KINDS = 20
 # The longest that the shell waits for an agent to end the job.
 LONGEST_S = 1800.0
 
@@ -65,9 +67,9 @@ for one in HUP INT QUIT USR1 USR2 TERM; do trap "got=$one" $one; done
 (exec 2>&3 3>&-; exec "$@" 1<>{PIPE} 2>&1)
 code=$?
 
-# Sets how many others run, their names, their ids, and the ids of those in other groups.
+# Sets how many others run, their ids, and the ids of those in other groups.
 look() {{
-    n=0 names= ids= apart=
+    n=0 ids= apart=
     for folder in /proc/[0-9]*; do
         id=${{folder#/proc/}}
         read -r line <$folder/stat || continue
@@ -83,11 +85,36 @@ look() {{
         fi
         n=$((n + 1)) ids="$ids $id"
         [ $group = $$ ] || apart="$apart $id"
-        line=${{line#*\\(}} line=${{line%)*}}
-        [ $n -gt {NAMES} ] || names="$names${{names:+, }}$line"
-        [ $n = {NAMES + 1} ] && names="$names, …"
     done
     [ $n -gt 0 ]
+}}
+# Sets their names, each with how often it comes, the most common first. Of many, not all count.
+name() {{
+    names= kinds=0
+    for id in $ids; do
+        read -r line </proc/$id/stat || continue
+        line=${{line#*\\(}} line=${{line%)*}} one=1
+        while [ $one -le $kinds ]; do
+            eval "[ \\"\\$line\\" = \\"\\$kind$one\\" ]" && break
+            one=$((one + 1))
+        done
+        [ $one -le {KINDS} ] || continue
+        [ $one -le $kinds ] || {{ kinds=$one; eval "kind$one=\\$line count$one=0"; }}
+        eval "count$one=\\$((count$one + 1))"
+    done
+    shown=0
+    while [ $shown -lt $kinds ]; do
+        [ $shown -lt {NAMES} ] || {{ names="$names, …"; return; }}
+        one=1 most=0
+        while [ $one -le $kinds ]; do
+            eval "often=\\$count$one"
+            [ $often -le $most ] || most=$often which=$one
+            one=$((one + 1))
+        done
+        eval "line=\\$kind$which count$which=0"
+        [ $most = 1 ] || line="$line ($most)"
+        names="$names${{names:+, }}$line" shown=$((shown + 1))
+    done
 }}
 # Waits for them, so many turns at most.
 await() {{
@@ -106,6 +133,7 @@ if [ "$asked" ]; then
 fi
 await {int(LEFT_SETTLE_S / TURN_S)}
 [ $n -gt 0 ] || exit $code
+name
 left="$n processes still ran when the command ended and were killed: $names"
 [ $n -gt 1 ] || left="1 process still ran when the command ended and was killed: $names"
 kill -s TERM $ids

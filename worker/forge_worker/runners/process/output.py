@@ -33,6 +33,7 @@ class Output:
         self.log = os.open(log, os.O_WRONLY | os.O_CLOEXEC)
         self.error = ""
         self.ended = False
+        self._lost = 0
 
     def turn(self) -> bool:
         """Copy what is waiting, a few MiB at most; return False when nothing is left."""
@@ -85,4 +86,6 @@ class Output:
             while left:
                 left = left[os.write(self.log, left) :]
         except OSError as error:
-            self.error = f"{len(left)} bytes or more of output were lost: {error.strerror}"
+            # What an earlier agent lost of a container's output is not counted.
+            self._lost += len(left)
+            self.error = f"at least {self._lost} bytes of output were lost: {error.strerror}"
