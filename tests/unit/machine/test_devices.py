@@ -9,7 +9,7 @@ import pynvml
 import pytest
 from forge_schema.model import worker
 from forge_worker.devices import GpuDevice, Use
-from forge_worker.devices.inventory import GpuMissing, Inventory, visible
+from forge_worker.devices.inventory import GpuMissing, GpusUnclear, Inventory, visible
 from forge_worker.devices.nvidia import Nvml
 from pydantic import TypeAdapter
 from structlog.testing import capture_logs
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 VARIABLE = "CUDA_VISIBLE_DEVICES"
+BY_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 # As the program prints it, for one whole GPU and one in MIG mode.
 LIST = """\
 GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-aaaa)
@@ -91,7 +92,7 @@ def test_nvml_tells_all_of_each_gpu_and_of_slices_instead_of_their_gpu(
         assert [gpu.uuid for gpu in Inventory(["MIG-2"]).gpus] == ["MIG-2"]
         assert [gpu.uuid for gpu in Inventory(["GPU-b"]).gpus] == ["MIG-1", "MIG-2"]
         left = {
-            said: [gpu.uuid for gpu in visible(found.gpus, "cuda", {VARIABLE: said})]
+            said: [gpu.uuid for gpu in visible(found.gpus, "cuda", {VARIABLE: said, **BY_BUS})]
             for said in ("", "-1", "NoDevFiles", "3", " 0,1", "0,7,3", "MIG-2", "gpu-d,GPU-a")
         }
         assert left == {
@@ -105,7 +106,15 @@ def test_nvml_tells_all_of_each_gpu_and_of_slices_instead_of_their_gpu(
             "gpu-d,GPU-a": ["GPU-a", "GPU-d"],
         }
         assert visible(found.gpus, "rocm", {VARIABLE: "0"}) == found.gpus
+        for said in ("", "gpu-d,GPU-a", "MIG-2"):
+            assert [gpu.uuid for gpu in visible(found.gpus, "cuda", {VARIABLE: said})] == left[said]
         monkeypatch.setenv(VARIABLE, "0")
+        with pytest.raises(GpusUnclear, match=f"{VARIABLE}=0 may mean other GPUs"):
+            Inventory(["visible"])
+        alike = [gpu for gpu in found.gpus if "A100" in gpu.name]
+        assert visible(alike, "cuda", {VARIABLE: "1"}) == alike
+        assert visible(found.gpus[:3], "cuda", {VARIABLE: "1,0"}) == found.gpus[:3]
+        monkeypatch.setenv(*next(iter(BY_BUS.items())))
         assert [gpu.uuid for gpu in Inventory(["visible"]).gpus] == ["GPU-a"]
         assert Inventory(["all"]).gpus == found.gpus
         none = Inventory(["none"])

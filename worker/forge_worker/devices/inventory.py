@@ -63,6 +63,10 @@ class GpuMissing(ForgeError):
     """`--gpus` names a GPU that this machine does not have."""
 
 
+class GpusUnclear(ForgeError):
+    """CUDA's numbers in the environment do not tell which GPUs are meant."""
+
+
 def chosen(gpus: Sequence[GpuDevice], words: Sequence[str]) -> list[GpuDevice]:
     """Return the GPUs that `--gpus` names, by UUID or by the driver's number; each once.
 
@@ -91,6 +95,9 @@ def visible(
 
     Like the drivers, it stops at the first that is not there, takes the start of a UUID, and sees
     none if the variable is empty.
+
+    Raises:
+        GpusUnclear: it has numbers for some GPUs of several models, in CUDA's own order.
     """
     said = next((name for name in LEFT_BY.get(accelerator, ()) if name in environment), "")
     if not said:
@@ -101,8 +108,26 @@ def visible(
         if not named:
             break
         left += named
+    if accelerator == "cuda" and _unclear(gpus, left, environment):
+        raise GpusUnclear(
+            f"{said}={environment[said]} may mean other GPUs to CUDA than to nvidia-smi: this"
+            " machine has several models, and CUDA numbers the fastest first",
+            hint="set CUDA_DEVICE_ORDER=PCI_BUS_ID if these are the numbers of nvidia-smi; else"
+            " name the GPUs by UUID, there or in --gpus",
+        )
     log.info("gpus_left", by=f"{said}={environment[said]}", left=len(left), there=len(gpus))
     return [gpu for gpu in gpus if gpu in left]
+
+
+def _unclear(
+    gpus: Sequence[GpuDevice], left: Sequence[GpuDevice], environment: Mapping[str, str]
+) -> bool:
+    """Return whether CUDA, which knows its order of several models alone, may see other GPUs."""
+    words = environment["CUDA_VISIBLE_DEVICES"].split(",")
+    numbered = any(word.strip().isdecimal() for word in words)
+    models = {gpu.name.partition(" MIG ")[0] for gpu in gpus}
+    by_bus = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    return numbered and len(models) > 1 and not by_bus and not all(gpu in left for gpu in gpus)
 
 
 def _named(gpu: GpuDevice, word: str) -> bool:
