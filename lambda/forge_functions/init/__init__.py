@@ -21,7 +21,6 @@ from forge_schema.storage import open_store
 from forge_schema.storage.probe import probe, require_fit
 from forge_schema.storage.store_url import split
 from forge_schema.sweeper.main import ProcessSettings
-from sqlalchemy.exc import DBAPIError
 
 from forge_functions.init import answers, authority, service
 from forge_functions.init.answers import Answers, read
@@ -40,7 +39,7 @@ Settings = dict[str, dict[str, str]]
 
 
 class TablesRefused(ForgeError):
-    """The role in the database's URL may not make the tables."""
+    """The database cannot make the tables, though the role may."""
 
 
 class StoreElsewhere(ForgeError):
@@ -133,11 +132,10 @@ def _migrate(url: str) -> None:
         upgrade(url)
     except psycopg.OperationalError as error:
         raise explained(error, url) from error
-    except DBAPIError as error:
-        why = str(error.orig).partition("\n")[0]
+    except psycopg.Error as error:
+        why = str(error).partition("\n")[0]
         raise TablesRefused(
-            f"the database does not take Forge's tables: {why}",
-            hint="have the role in its URL own it: ALTER DATABASE forge OWNER TO forge",
+            f"the database does not take Forge's tables: {why}", hint="see the log of Postgres"
         ) from error
     say("the database has Forge's tables")
 
