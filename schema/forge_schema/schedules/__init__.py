@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import structlog
 from psycopg.types.json import Jsonb
 from pydantic import ValidationError
 
-from forge_schema.database.pool import Database, DatabaseUnreachable, Row
+from forge_schema.database.pool import Connection, Database, DatabaseUnreachable, Row, run
 from forge_schema.ending import storable
 from forge_schema.model.errors import ForgeError, JobInvalid, nearest
 from forge_schema.model.job import Firing, IdempotencyConflict, Schedule
@@ -115,20 +116,20 @@ class Schedules:
             StillRunning: its last job has not ended, and it may not overlap.
             JobInvalid: this version takes no such job.
         """
-        row = self._row(name)
         # No run by hand is that of a time, which has whole minutes.
         due_at = at.replace(second=at.second or 1, microsecond=0)
-        try:
-            job = _job({**row, "next_at": due_at})
-        except ValidationError as error:
-            raise JobInvalid(("spec",), error.errors()) from error
-        job_id = _before(self._database, job)
-        if job_id is None:
-            if not row["overlap"] and row["last_state"] not in {None, *TERMINAL_STATES}:
-                raise StillRunning(row)
-            job_id = _submit(self._database, job, self._actor, lane_ids)
-        note = {"schedule_id": row["id"], "due_at": due_at, "job_id": job_id}
-        self._database.rows("ran_schedule", again=True, **note)
+        with _alone(self._database, self._row(name)) as (database, row):
+            try:
+                job = _job({**row, "next_at": due_at})
+            except ValidationError as error:
+                raise JobInvalid(("spec",), error.errors()) from error
+            job_id = _before(database, job)
+            if job_id is None:
+                if _unfinished(row):
+                    raise StillRunning(row)
+                job_id = _submit(database, job, self._actor, lane_ids)
+            note = {"schedule_id": row["id"], "due_at": due_at, "job_id": job_id}
+            database.rows("ran_schedule", again=True, **note)
         return job_id
 
     def remove(self, name: str) -> None:
@@ -195,8 +196,8 @@ class DueSchedules:
     """Fires schedules.
 
     A schedule's time is in its job's idempotency key, and only the sweeper that finds the schedule
-    still at this time moves it on. So nothing is locked meanwhile: whoever dies in between, or
-    loses an answer, is repeated without a second job.
+    still at this time moves it on. So nothing is locked meanwhile, unless its jobs may not overlap:
+    whoever dies in between, or loses an answer, is repeated without a second job.
     """
 
     def __init__(self, database: Database) -> None:
@@ -214,30 +215,33 @@ class DueSchedules:
             self._fire(row)
         return len(rows)
 
-    def _fire(self, row: Row) -> None:
-        job_id, error = self._tried(row)
-        next_at, end = _next(row)
+    def _fire(self, due: Row) -> None:
+        with _alone(self._database, due) as (database, now):
+            # The time is the one that was found, also if another sweeper has moved it on.
+            row = {**now, **due}
+            job_id, error = self._tried(database, row)
+            next_at, end = _next(row)
+            database.rows(
+                "move_schedule",
+                again=True,
+                schedule_id=row["id"],
+                due_at=row["next_at"],
+                next_at=next_at,
+                job_id=job_id,
+                error=storable(error or end),
+            )
         if error := error or end:
-            log.warning("schedule_not_fired", schedule=row["name"], owner=row["owner"], error=error)
-        self._database.rows(
-            "move_schedule",
-            again=True,
-            schedule_id=row["id"],
-            due_at=row["next_at"],
-            next_at=next_at,
-            job_id=job_id,
-            error=storable(error),
-        )
+            log.warning("schedule_not_fired", schedule=due["name"], owner=due["owner"], error=error)
 
-    def _tried(self, row: Row) -> tuple[int | None, str | None]:
+    def _tried(self, database: Database, row: Row) -> tuple[int | None, str | None]:
         """Return the job for a due time, or why there is none."""
         if row["withheld"] is not None:
             hint = "`forge schedule pause` and `resume` by somebody who may submit take it over"
             return None, f"skipped: {row['withheld']}; {hint}"
-        if row["unfinished"] is not None:
-            return None, f"skipped: job {row['unfinished']} had not ended (--no-overlap)"
+        if _unfinished(row):
+            return None, f"skipped: job {row['last_job_id']} had not ended (--no-overlap)"
         try:
-            return self._submitted(row), None
+            return self._submitted(database, row), None
         except DatabaseUnreachable:
             raise
         except ValidationError as error:
@@ -248,15 +252,50 @@ class DueSchedules:
         except Exception as error:  # noqa: BLE001 - other schedules must not depend on it
             return None, f"{type(error).__name__}: {error}"
 
-    def _submitted(self, row: Row) -> int:
+    def _submitted(self, database: Database, row: Row) -> int:
         job = _job(row)
         try:
-            return _submit(self._database, job, f"schedule:{row['name']}", self._lane_ids)
+            return _submit(database, job, f"schedule:{row['name']}", self._lane_ids)
         except IdempotencyConflict:
             # Submitted before, and then the schedule got another job.
-            if (job_id := _before(self._database, job)) is None:
+            if (job_id := _before(database, job)) is None:
                 raise
             return job_id
+
+
+class OpenTransaction(Database):
+    """Runs statements in a transaction that is open; one that fails is undone alone."""
+
+    def __init__(self, connection: Connection, url: str) -> None:
+        self.url = url
+        self._connection = connection
+
+    def rows(self, name: str, /, *, again: bool = False, **params: object) -> list[Row]:  # noqa: ARG002 - the transaction is repeated, or nothing is
+        with self._explaining(), self._connection.transaction():
+            return run(self._connection, name, params)
+
+
+@contextmanager
+def _alone(database: Database, row: Row) -> Iterator[tuple[Database, Row]]:
+    """Yield what submits a schedule's job and notes it, and the schedule.
+
+    One whose jobs may not overlap is locked from before the state of its last job is read until a
+    new one is noted, which both happen or neither: other times and runs by hand wait for that.
+    """
+    if row["overlap"]:
+        yield database, row
+        return
+    with database.transaction() as connection:
+        locked = OpenTransaction(connection, database.url)
+        locked.rows("lock_schedule", schedule_id=row["id"])
+        # Statements see what was committed before they began, so the lock is taken by another one.
+        now = locked.row("schedules", scope=[row["owner"]], name=row["name"])
+        yield locked, now or row
+
+
+def _unfinished(row: Row) -> bool:
+    """Tell whether a schedule waits for the end of its last job."""
+    return not row["overlap"] and row.get("last_state") not in {None, *TERMINAL_STATES}
 
 
 def _job(row: Row) -> JobSpec:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.job import Firing
 from forge_schema.model.states import Role
 from forge_schema.queue.queue import Queue
-from forge_schema.schedules import Schedules
+from forge_schema.schedules import Schedules, StillRunning
 from forge_schema.schedules.times import CronInvalid
 from forge_schema.service.caller import Caller
 from forge_schema.service.service import Service
@@ -21,16 +23,22 @@ from support.at_once import at_once
 from support.queue.rig import CENTURY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from forge_schema.model.job import Schedule
     from support.queue.rig import Rig
+    from support.waiting import Eventually
 
 SPEC = {"name": "job", "command": ["make", "eval"]}
 DAILY = "0 3 * * *"
 # The rig's clock begins at midnight.
 DUE = datetime(2031, 1, 1, 3, tzinfo=UTC)
 DAY_S = 86_400
+WAITING = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
 
 
 @pytest.fixture
@@ -237,6 +245,41 @@ def test_without_overlap_it_waits_for_the_end_of_the_last_job(rig: Rig, ann: Ser
     assert rig.tick.run().fired == 1
     assert len(jobs(rig)) == 2
     assert ann.schedule("nightly").error is None
+
+
+def test_without_overlap_runs_by_hand_and_the_sweeper_at_once_submit_one_job(
+    rig: Rig, ann: Service, eventually: Eventually
+) -> None:
+    keep(ann, overlap=False)
+    rig.clock.set(DUE)
+    by_hand = [partial(by_hand_at, ann, DUE.replace(second=n)) for n in (10, 20)]
+    with psycopg.connect(rig.url) as other, ThreadPoolExecutor(3) as threads:
+        # All three read the schedule before any may go on.
+        other.execute("SELECT FROM schedule FOR UPDATE")
+        calls: list[Callable[[], int | None]] = [sweeper(rig).fire, *by_hand]
+        runs = [threads.submit(call) for call in calls]
+        eventually(lambda: rig.rows(WAITING)[0]["count"] == len(runs))
+        other.rollback()
+        answers = [run.result(timeout=120) for run in runs]
+    (job_id,) = jobs(rig)
+    assert answers[0] == 1
+    assert set(answers[1:]) <= {job_id, None}
+    assert ann.schedule("nightly").last_job_id == job_id
+
+
+def by_hand_at(ann: Service, at: datetime) -> int | None:
+    try:
+        return ann.run_schedule("nightly", at=at)
+    except StillRunning:
+        return None
+
+
+def test_without_overlap_a_job_is_submitted_and_noted_or_neither(rig: Rig, ann: Service) -> None:
+    keep(ann, overlap=False)
+    rig.rows("ALTER TABLE schedule ADD CHECK (last_job_id IS NULL)")
+    with pytest.raises(psycopg.errors.CheckViolation):
+        by_hand_at(ann, DUE)
+    assert jobs(rig) == []
 
 
 def test_with_overlap_it_does_not(rig: Rig, ann: Service) -> None:
