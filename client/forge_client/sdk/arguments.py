@@ -31,7 +31,7 @@ KINDS: Mapping[Any, str] = {
     NoneType: "None",
 }
 
-SECONDS = {"timeout", "preempts_after_s"}
+SECONDS = {"preempts_after_s"}
 COUNTS = {"count", "repeat", "limit"}
 
 
@@ -79,6 +79,11 @@ def duration(name: str, given: timedelta | str) -> timedelta:
         ) from None
 
 
+def waiting_s(timeout: float | str | timedelta | None) -> float | None:
+    """Return how long to wait in seconds; None means without limit."""
+    return None if timeout is None else seconds(timeout)
+
+
 def lifetime(lasts: timedelta | str | None) -> timedelta | None:
     """Return how long a key or a token is valid; None means forever.
 
@@ -116,6 +121,8 @@ def _taken(name: str, kinds: tuple[Any, ...], given: object) -> object:
     """Return an argument, a number of numpy's as Python's and an iterable as a list."""
     if name in COUNTS and type(given) is int and given < 1:
         raise OptionInvalid(f"{name}: {given} is less than 1", "write 1 or more")
+    if {float, timedelta} <= {*kinds} and isinstance(given, str):
+        return duration(name, given).total_seconds()
     if bool in kinds or not isinstance(given, bool):  # which Python takes for a number
         with suppress(ValidationError):
             return _adapter(kinds).validate_python(given)
@@ -130,8 +137,8 @@ def _taken(name: str, kinds: tuple[Any, ...], given: object) -> object:
 def _adapter(kinds: tuple[Any, ...]) -> TypeAdapter[Any]:
     plain = [list[int] if kind == Sequence[int] else kind for kind in kinds]
     one_of: Any = Union[tuple(plain)]  # noqa: UP007 - as many as there are
-    # As a duration, a bare number would be taken for seconds.
-    strict = ConfigDict(strict=timedelta in kinds)
+    # As a duration, a bare number would be taken for seconds, of which only some are in numbers.
+    strict = ConfigDict(strict=timedelta in kinds and float not in kinds)
     return TypeAdapter(one_of, config=strict)
 
 

@@ -39,7 +39,7 @@ from forge_client.sdk.function_files import (
 )
 from forge_client.sdk.job import RUN, Job, JobFailed, pickled
 from forge_client.sdk.sending import requests
-from forge_client.sdk.spec import NamedSpec
+from forge_client.sdk.spec import NamedSpec, Time
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,11 +57,11 @@ class FunctionJob(Job, Generic[T]):
         super().__init__(backend, job_id)
         self._loads_pickles = pickled
 
-    def result(self, timeout: float | None = None) -> T:
+    def result(self, timeout: Time | None = None) -> T:
         """Wait until the function has returned, and return what it did.
 
         Args:
-            timeout: how long to wait, in seconds; None means without limit.
+            timeout: how long to wait, such as `"1m"`, or in seconds; None means without limit.
 
         Raises:
             Exception: what the function raised, with a `JobFailed` as its cause that has the

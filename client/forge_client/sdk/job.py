@@ -32,11 +32,11 @@ from forge_client.results.log_reader import (
     texts_of,
 )
 from forge_client.results.names import chosen_files, require_attempt, require_rank
-from forge_client.sdk.arguments import checked_verbs
+from forge_client.sdk.arguments import checked_verbs, waiting_s
 from forge_client.sdk.function_runner import PICKLED, STORED
 from forge_client.sdk.rows import Rows, jobs_html
 from forge_client.sdk.rows import follow as follow_all
-from forge_client.sdk.spec import ChangedSpec, NamedSpec
+from forge_client.sdk.spec import ChangedSpec, NamedSpec, Time
 from forge_client.sdk.watch import watch
 
 TAIL_LINES = 20
@@ -102,13 +102,13 @@ class Job:
         """Return whether the job has ended."""
         return self.status().terminal
 
-    def result(self, timeout: float | None = None) -> Any:  # noqa: ANN401 - whatever it found
+    def result(self, timeout: Time | None = None) -> Any:  # noqa: ANN401 - whatever it found
         """Wait until the job succeeds, and return what it wrote to $FORGE_RESULT_FILE.
 
         That is a JSON object; None if it wrote none.
 
         Args:
-            timeout: how long to wait, in seconds; None means without limit.
+            timeout: how long to wait, such as `"1m"`, or in seconds; None means without limit.
 
         Raises:
             JobFailed: it did not succeed; `JobCancelled` if it was cancelled. On several machines,
@@ -156,26 +156,27 @@ class Job:
         ended = decisive(self.backend.attempts(self.id)).get(status.attempt)
         return ended.rank if ended else 0
 
-    def wait(self, timeout: float | None = None) -> JobDetail:
+    def wait(self, timeout: Time | None = None) -> JobDetail:
         """Wait until the job has ended, in whichever way, and return its status.
 
         Args:
-            timeout: how long to wait, in seconds; None means without limit.
+            timeout: how long to wait, such as `"1m"`, or in seconds; None means without limit.
 
         Raises:
             TimeoutError: it has not ended in time. The job continues.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        limit_s = waiting_s(timeout)
+        deadline = None if limit_s is None else time.monotonic() + limit_s
         pause, outage = QUICKEST_S, Outage()
         while not ((status := outage.ask(self.status)) and status.terminal):
             if deadline is not None and time.monotonic() >= deadline:
                 word = status.state if status else "out of reach"
-                raise TimeoutError(f"job {self.id} is {word} after {duration_text(timeout or 0)}")
+                raise TimeoutError(f"job {self.id} is {word} after {duration_text(limit_s or 0)}")
             time.sleep(pause)
             pause = min(pause * 1.3, self.backend.slowest_s)
         return status
 
-    def watch(self, timeout: float | None = None) -> JobDetail:
+    def watch(self, timeout: Time | None = None) -> JobDetail:
         """Show the job until it has ended, and return its status.
 
         In a notebook its progress is shown in place, elsewhere each change is a line on stdout.
@@ -183,7 +184,7 @@ class Job:
         Raises:
             TimeoutError: it has not ended in time. The job continues.
         """
-        follow_all(self.backend, [self.id], timeout)
+        follow_all(self.backend, [self.id], waiting_s(timeout))
         return self.status()
 
     def logs(

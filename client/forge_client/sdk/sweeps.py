@@ -14,9 +14,10 @@ from forge_client.findings import all_points
 from forge_client.project.request import several
 from forge_client.results.comparison import PointGroup
 from forge_client.results.comparison import compare as compared
-from forge_client.sdk.arguments import checked, checked_verbs
+from forge_client.sdk.arguments import checked, checked_verbs, waiting_s
 from forge_client.sdk.job import Job
 from forge_client.sdk.rows import Rows, follow
+from forge_client.sdk.spec import Time
 
 J = TypeVar("J", bound=Job)
 POLL_S = 0.5
@@ -31,18 +32,19 @@ class Waited(NamedTuple):
 
 
 @checked
-def as_completed(jobs: Iterable[J] | J, timeout: float | None = None) -> Iterator[J]:
+def as_completed(jobs: Iterable[J] | J, timeout: Time | None = None) -> Iterator[J]:
     """Yield jobs as they end, successfully or not, with a few queries for any number of jobs.
 
     Args:
         jobs: the jobs.
-        timeout: how long to wait for all of them, in seconds.
+        timeout: how long to wait for all of them, such as `"1m"`, or in seconds.
 
     Raises:
         TimeoutError: some jobs have not ended in time.
     """
     pending = dict.fromkeys(_each(jobs))
-    deadline = None if timeout is None else time.monotonic() + timeout
+    limit_s = waiting_s(timeout)
+    deadline = None if limit_s is None else time.monotonic() + limit_s
     pause, outage = QUICK_POLL_S, Outage()
     while pending:
         ended = outage.ask(lambda: _ended(pending)) or []
@@ -53,15 +55,15 @@ def as_completed(jobs: Iterable[J] | J, timeout: float | None = None) -> Iterato
             return
         if deadline is not None and time.monotonic() >= deadline:
             raise TimeoutError(
-                f"{counted(len(pending), 'job')} did not end within {duration_text(timeout or 0)}"
+                f"{counted(len(pending), 'job')} did not end within {duration_text(limit_s or 0)}"
             )
         pause = QUICK_POLL_S if ended else min(pause * 1.3, POLL_S)
         time.sleep(pause)
 
 
 @checked
-def wait(jobs: Iterable[Job] | Job, timeout: float | None = None) -> Waited:
-    """Wait until all jobs have ended, or for `timeout` seconds; return both sets."""
+def wait(jobs: Iterable[Job] | Job, timeout: Time | None = None) -> Waited:
+    """Wait until all jobs have ended, or for as long as `timeout`; return both sets."""
     waited = Waited(set(), set(_each(jobs)))
     try:
         for job in as_completed(list(waited.not_done), timeout):
@@ -107,9 +109,9 @@ class Sweep:
     def _repr_html_(self) -> str:
         return self.points()._repr_html_()
 
-    def watch(self, timeout: float | None = None) -> Rows[SweepPoint]:
+    def watch(self, timeout: Time | None = None) -> Rows[SweepPoint]:
         """Show its jobs until all have ended, as `Job.watch` does, and return them."""
-        follow(self.backend, [job.id for job in self.jobs()], timeout)
+        follow(self.backend, [job.id for job in self.jobs()], waiting_s(timeout))
         return self.points()
 
     def states(self) -> dict[str, int]:
@@ -125,8 +127,8 @@ class Sweep:
         ids = dict.fromkeys(point.job_id for point in self.points())
         return [Job(self.backend, job_id) for job_id in ids]
 
-    def wait(self, timeout: float | None = None) -> Rows[SweepPoint]:
-        """Wait until all its jobs have ended, or for `timeout` seconds; return them all."""
+    def wait(self, timeout: Time | None = None) -> Rows[SweepPoint]:
+        """Wait until all its jobs have ended, or for as long as `timeout`; return them all."""
         wait(self.jobs(), timeout)
         return self.points()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,10 @@ def test_a_result_is_what_the_job_found(client: Client, rig: Rig, project: Path)
     job = client.submit(project, "ls", name="digits")
     assert (job.name, job.state) == ("digits", "queued")
     finish(rig, {"accuracy": 0.93})
-    assert job.result(timeout=60) == {"accuracy": 0.93}
+    for timeout in (60, "1m", timedelta(minutes=1)):
+        assert job.result(timeout=timeout) == {"accuracy": 0.93}
+        assert job.watch(timeout=timeout).terminal
+        assert forge_client.wait([job], timeout=timeout).done == {job}
     assert (job.wait().state, job.state) == ("succeeded", "succeeded")
 
 
@@ -61,7 +65,7 @@ def test_a_failed_job_is_retried_and_a_running_one_preempted(
 ) -> None:
     job = client.submit(project, "ls", max_failures=0)
     finish(rig, reason=Reason.EXIT_CODE)
-    assert job.wait(timeout=60).terminal
+    assert job.wait(timeout="1m").terminal
     with pytest.raises(JobFailed):
         job.result()
     job.retry()
@@ -132,7 +136,9 @@ def test_no_text_is_taken_for_a_list_of_letters(rig: Rig, store_url: str, projec
         assert (after.code(project.parent / "code") / "kept.pt").exists()
         assert len(client.jobs(states="held")) == 2
         assert client.report("cost", by="owner") == []
-        assert forge_client.wait(first, timeout=0).not_done == {first}
+        assert forge_client.wait(first, timeout="0s").not_done == {first}
+        with pytest.raises(TimeoutError, match="is queued after"):
+            first.result(timeout=timedelta(0))
 
 
 def test_a_benchmark_is_a_sweep_that_is_compared(client: Client, rig: Rig, project: Path) -> None:
@@ -228,7 +234,8 @@ def test_an_admin_does_all_from_python(client: Client, rig: Rig) -> None:
         (lambda: client.pause(5), "queue: 5 is of the wrong kind"),  # type: ignore[arg-type]
         (lambda: client.jobs(count="x"), "count: 'x' is of"),  # type: ignore[arg-type]
         (lambda: client.approve(["x"]), "job_ids: .* is of"),  # type: ignore[list-item]
-        (lambda: forge_client.wait([], timeout="1m"), "timeout: '1m' is of"),  # type: ignore[arg-type]
+        (lambda: forge_client.wait([], timeout="soon"), "timeout: 'soon' is not a duration"),
+        (lambda: forge_client.wait([], timeout=[]), r"timeout: \[\] is of"),  # type: ignore[arg-type]
     ):
         with pytest.raises(ClientError, match=said):
             wrong()
