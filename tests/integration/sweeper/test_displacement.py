@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from forge_schema.read.reports import Reports
 from forge_schema.service.admin import Admin
 from forge_schema.service.caller import Caller
 from forge_schema.service.changing import Change
+from forge_schema.sweeper.tick import Tick
 from support.at_once import at_once
 from support.gangs.drafts import fresh, late, pass_time
 from support.gangs.runs import formed, gang
@@ -194,6 +196,19 @@ def test_making_room_costs_no_preemption_however_few_a_job_may_have(preempting: 
     rig.submit(priority=5)
     assert displaced(rig) == [low.job_id]
     assert rig.finish(low, Reason.PREEMPTED).state is State.READY
+
+
+def test_an_end_at_the_same_moment_sees_that_it_makes_room(preempting: Rig) -> None:
+    rig, worker = preempting, preempting.worker(cpus=1)
+    (low,) = running(rig, worker, max_preemptions=0)
+    rig.submit(priority=5)
+    rig.clock.advance(61)
+    with ThreadPoolExecutor(1) as pool:
+        with rig.uncommitted() as queue:
+            Tick(queue).displace()
+            late = pool.submit(rig.finish, low, Reason.PREEMPTED)
+            rig.wait_until_blocked()
+        assert late.result(timeout=120).state is State.READY
 
 
 def test_slots_are_kept_for_the_waiting_job_until_all_have_left(preempting: Rig) -> None:
