@@ -73,4 +73,4 @@ def test_a_notification_from_its_first_day_to_its_last(ann: Command) -> None:
     assert "0 failed deliveries will be sent again" in ann(NOTE, "retry", "--name", "ops").stderr
     assert ann(NOTE, "remove", "ops").returncode == 0
     told(ann(NOTE, "remove", "ops"), 3, "no notification 'ops'", "forge notification list")
-    told(ann(NOTE, "add", "ops"), 3, "no notification 'ops'", "webhook, slack and email")
+    told(ann(NOTE, "add", "ops"), 3, "no notification 'ops'", "--slack URL or --email")
