@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar, Unpack
 from forge_client.results.log_reader import LogPart, LogPiece, LogReading, Texts
 from forge_client.sdk.client import Client
 from forge_client.sdk.job import Job
+from forge_client.sdk.sending import Place, called_at, place_of_call
 from forge_client.sdk.spec import NamedSpec
 from forge_client.sdk.sweeps import Sweep
 from forge_client.sdk.watch import QUICKEST_S
@@ -35,9 +36,17 @@ def _made_from(kind: type) -> Callable[[type[C]], type[C]]:
 
 
 def _threaded(method: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    async def made(place: Place, wrapping: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the method
+        token = called_at.set(place)
+        try:
+            return _wrapped(await asyncio.to_thread(method, wrapping.sync, *args, **kwargs))
+        finally:
+            called_at.reset(token)
+
     @wraps(method)
-    async def call(wrapping: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the method
-        return _wrapped(await asyncio.to_thread(method, wrapping.sync, *args, **kwargs))
+    def call(*args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401 - as the method
+        # A coroutine may be awaited elsewhere, or become a task.
+        return made(place_of_call(), *args, **kwargs)
 
     return call
 

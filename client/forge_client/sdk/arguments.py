@@ -1,7 +1,7 @@
 """The arguments of the SDK's verbs, checked against their annotations before Forge is asked."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cache, wraps
 from inspect import Parameter, Signature, isfunction, signature
@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_typ
 from forge_schema.model.quantities import names_text, seconds
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from forge_client.errors import OptionInvalid
+from forge_client.errors import FIELDS_HINT, ClientError, OptionInvalid
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,6 +30,19 @@ KINDS: Mapping[Any, str] = {
     Sequence[int]: "a list of whole numbers",
     NoneType: "None",
 }
+
+# What errors say to those who write forge.toml and options, and what is meant in Python.
+IN_PYTHON = {
+    FIELDS_HINT: "forge_client.JobSpec lists the fields",
+    "write a table, as in { name = value }": 'write a dictionary, as in {"name": "value"}',
+    "write true or false": "write True or False",
+    "or false to install": "or False to install",
+    "write it after --, as in `forge submit . -- python train.py`, or as `command` in forge.toml": (
+        'give one, as in command="python train.py", or write it into forge.toml'
+    ),
+}
+# The SDK's own classes, which import this module.
+OURS = {"Job": "a job", "Sweep": "a sweep"}
 
 SECONDS = {"preempts_after_s"}
 COUNTS = {"count", "repeat", "limit"}
@@ -57,12 +70,31 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             bound = named.bind(*args, **kwargs)
         except TypeError:
             return function(*args, **kwargs)  # which says what is missing
-        for name, kinds in kinds_by_name.items():
-            if name in bound.arguments:
-                bound.arguments[name] = _taken(name, kinds, bound.arguments[name])
-        return function(*bound.args, **bound.kwargs)
+        for name in kinds_by_name.keys() & bound.arguments.keys():
+            kinds, given = kinds_by_name[name], bound.arguments[name]
+            many = named.parameters[name].kind is Parameter.VAR_POSITIONAL
+            bound.arguments[name] = (
+                tuple(_taken(name, kinds, each) for each in given)
+                if many
+                else _taken(name, kinds, given)
+            )
+        with in_python():
+            return function(*bound.args, **bound.kwargs)
 
     return call
+
+
+@contextmanager
+def in_python() -> Iterator[None]:
+    """Have an error about what was given speak of Python rather than of options and TOML."""
+    try:
+        yield
+    except ClientError as error:
+        for theirs, ours in IN_PYTHON.items():
+            error.message = error.message.replace(theirs, ours)
+            error.hint = error.hint.replace(theirs, ours)
+        error.args = (error.message,)
+        raise
 
 
 def duration(name: str, given: timedelta | str) -> timedelta:
@@ -105,11 +137,14 @@ def _checked_by_name(
     kinds_by_name = {
         name: _kinds(hints[name])
         for name, parameter in named.parameters.items()
-        if name in hints and parameter.kind not in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
+        if name in hints and parameter.kind is not Parameter.VAR_KEYWORD
     }
-    return named, {
-        name: kinds for name, kinds in kinds_by_name.items() if all(kind in KINDS for kind in kinds)
-    }
+    return named, {name: kinds for name, kinds in kinds_by_name.items() if all(map(_said, kinds))}
+
+
+def _said(kind: Any) -> str:  # noqa: ANN401 - as below
+    """Return what to write for a kind that is checked; nothing for others."""
+    return KINDS.get(kind) or OURS.get(getattr(kind, "__name__", ""), "")
 
 
 def _kinds(annotation: Any) -> tuple[Any, ...]:  # noqa: ANN401 - an annotation may be anything
@@ -126,7 +161,7 @@ def _taken(name: str, kinds: tuple[Any, ...], given: object) -> object:
     if bool in kinds or not isinstance(given, bool):  # which Python takes for a number
         with suppress(ValidationError):
             return _adapter(kinds).validate_python(given)
-    wanted = [KINDS[kind] for kind in kinds if not (kind is str and timedelta in kinds)]
+    wanted = [_said(kind) for kind in kinds if not (kind is str and timedelta in kinds)]
     hint = f"write {names_text(wanted, len(wanted), last='or')}"
     if name in SECONDS and (count := _seconds(given)) is not None:
         hint = f"it is in seconds: write {count:g}"
@@ -138,7 +173,9 @@ def _adapter(kinds: tuple[Any, ...]) -> TypeAdapter[Any]:
     plain = [list[int] if kind == Sequence[int] else kind for kind in kinds]
     one_of: Any = Union[tuple(plain)]  # noqa: UP007 - as many as there are
     # As a duration, a bare number would be taken for seconds, of which only some are in numbers.
-    strict = ConfigDict(strict=timedelta in kinds and float not in kinds)
+    strict = ConfigDict(
+        strict=timedelta in kinds and float not in kinds, arbitrary_types_allowed=True
+    )
     return TypeAdapter(one_of, config=strict)
 
 

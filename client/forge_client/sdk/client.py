@@ -1,7 +1,6 @@
 """The Python SDK: submit jobs and hold them as futures."""
 
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack, get_args
@@ -20,11 +19,11 @@ from forge_client.project.submission import PYTEST, called
 from forge_client.project.tasks import packing
 from forge_client.results.names import whole_name
 from forge_client.sdk.administration import Administration
-from forge_client.sdk.arguments import checked_verbs, require_choice
+from forge_client.sdk.arguments import checked, checked_verbs, require_choice
 from forge_client.sdk.job import Job
 from forge_client.sdk.plans import Plans
 from forge_client.sdk.rows import FoundRows, Rows
-from forge_client.sdk.sending import Sender, compared_by, packed, requests
+from forge_client.sdk.sending import Sender, compared_by, packed, requests, warn
 from forge_client.sdk.spec import JobSpec, JobWithCommand, NamedSpec
 from forge_client.sdk.sweeps import Sweep
 
@@ -47,6 +46,7 @@ class Client(Plans, Administration):
         ClientError: nothing is configured and no `forge up` runs, or the settings are invalid.
     """
 
+    @checked
     def __init__(
         self,
         *,
@@ -62,7 +62,7 @@ class Client(Plans, Administration):
         direct = {"database_url": database_url, "store_url": store_url, "dir": up_dir}
         self._connect(settings.load({**server, **direct, "owner": owner}, {}))
         if note := self._settings.note():
-            warnings.warn(note, stacklevel=2)
+            warn(note)
 
     def _connect(self, loaded: settings.Settings) -> None:
         self._settings = loaded

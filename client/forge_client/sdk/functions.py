@@ -28,6 +28,7 @@ from forge_client.project.request import check_fields, several
 from forge_client.project.task_runner import RECORDS
 from forge_client.project.tasks import packs
 from forge_client.sdk import function_runner as runner
+from forge_client.sdk.arguments import in_python
 from forge_client.sdk.client import Client
 from forge_client.sdk.function_files import (
     FOLDER,
@@ -360,6 +361,7 @@ class JobFunction(Generic[P, R]):
             for number in range(len(group))
         ]
 
+    @in_python()
     def _sent(
         self,
         calls: Sequence[Call | Sequence[Call]],

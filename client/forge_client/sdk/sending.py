@@ -4,6 +4,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -26,6 +27,9 @@ MOST = 50
 # Longer ones are data, not what runs are compared by.
 MOST_CHARACTERS = 100
 MOST_INTEGER = 2**63
+Place = tuple[str, int, dict[str, Any]]
+# Of a call that is made in a thread, whose frames are not those of the caller.
+called_at: ContextVar[Place | None] = ContextVar("called_at", default=None)
 
 
 @dataclass(frozen=True)
@@ -45,13 +49,26 @@ class Sender:
         return submit.uploaded(self.backend, ready)
 
 
+def place_of_call() -> Place:
+    """Return the file and line outside this package that has the call, and its module's names."""
+    frame = inspect.currentframe()
+    while frame and frame.f_globals.get("__name__", "").partition(".")[0] == OURS:
+        frame = frame.f_back
+    return (frame.f_code.co_filename, frame.f_lineno, frame.f_globals) if frame else ("", 0, {})
+
+
 def warn(warning: str) -> None:
     """Warn at the line outside this package that has the call, in the words of the SDK."""
-    frame, level = inspect.currentframe(), 0
-    while frame and frame.f_globals.get("__name__", "").partition(".")[0] == OURS:
-        frame, level = frame.f_back, level + 1
+    file, line, module = called_at.get() or place_of_call()
     warning = INCLUDE.sub(lambda option: f"include={[option[1]]}", warning)
-    warnings.warn(warning.replace("use --secret", "use secrets=[…]"), stacklevel=level + 1)
+    warnings.warn_explicit(
+        warning.replace("use --secret", "use secrets=[…]"),
+        UserWarning,
+        file,
+        line,
+        module.get("__name__"),
+        module.setdefault("__warningregistry__", {}),
+    )
 
 
 # Silent, but for what is missing.

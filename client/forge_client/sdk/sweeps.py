@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from forge_schema.model.job import job_unknown
 from forge_schema.model.quantities import counted, duration_text
 from forge_schema.model.results import SweepCancelled, SweepPoint
 
 from forge_client.backend import Backend
-from forge_client.errors import Outage, as_client_error
+from forge_client.errors import OptionInvalid, Outage, as_client_error
 from forge_client.findings import all_points
 from forge_client.project.request import several
 from forge_client.results.comparison import PointGroup
@@ -75,7 +75,13 @@ def wait(jobs: Iterable[Job] | Job, timeout: Time | None = None) -> Waited:
 
 
 def _each(jobs: Iterable[J] | J) -> Iterable[J]:
-    return [jobs] if isinstance(jobs, Job) else jobs
+    if isinstance(jobs, Job):
+        return [jobs]
+    each: list[Any] = [*jobs] if isinstance(jobs, Iterable) else [jobs]
+    for job in each:
+        if not isinstance(job, Job):
+            raise OptionInvalid(f"jobs: {job!r} is not a job", "give what `submit` has returned")
+    return each
 
 
 def _ended(jobs: Collection[J]) -> list[J]:

@@ -17,6 +17,7 @@ from mcp.types import ToolAnnotations
 
 from forge_client.cli.assistant.reading import NO_FILES, JobHandle, Reading, answer
 from forge_client.errors import FIELDS_HINT, ClientError, as_client_error
+from forge_client.sdk.arguments import IN_PYTHON
 from forge_client.sdk.client import Client
 from forge_client.sdk.job import Job
 from forge_client.sdk.spec import JobSpec
@@ -29,7 +30,7 @@ INSTRUCTIONS = (
 # What stands for commands in the hints of errors.
 TOOLS = {
     "`forge sweep list` lists the sweeps": "jobs('sweep:*') lists the jobs of sweeps",
-    FIELDS_HINT: "fields() lists the fields",
+    IN_PYTHON[FIELDS_HINT]: "fields() lists the fields",
 }
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)

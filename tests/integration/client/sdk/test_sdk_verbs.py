@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import forge_client
 import pytest
-from forge_client import AsyncClient, AsyncJob, Client, ClientError, JobFailed, job
+from forge_client import AsyncClient, AsyncJob, Client, ClientError, Job, JobFailed, job
 from forge_schema.model.states import Reason
 from support.client.reaching import WAYS, reaching
 from support.queue.holder import Holder
@@ -104,13 +104,19 @@ LETTERS: list[tuple[str, Callable[[Client, Path], object]]] = [
     ("not the fields of a job", lambda c, p: c.submit_many(["a b"], folder=p)),  # type: ignore[list-item]
     ("instead of a list", lambda c, p: c.benchmark(p, "a {x}", matrix={"x": "01"})),
     ("is not a matrix", lambda c, p: c.benchmark(p, "a", matrix=["x=1"])),  # type: ignore[arg-type]
-    ("labels: write a table", lambda c, p: c.submit(p, "a", labels="a=b")),  # type: ignore[arg-type]
+    ("labels: write a dictionary", lambda c, p: c.submit(p, "a", labels="a=b")),  # type: ignore[arg-type]
     ("grace: must be at most 1 h", lambda c, p: c.submit(p, "a", grace="2d")),
     ("secrets: write a list", lambda c, p: c.submit(p, "a", secrets="KEY")),
     (r"timeout: \{\} is not a duration", lambda c, p: c.submit(p, "a", timeout={})),  # type: ignore[arg-type]
     (r"memory: \[\] is not a size", lambda c, p: c.submit(p, "a", memory=[])),  # type: ignore[arg-type]
     ("cpus: write a number", lambda c, p: c.submit(p, "a", cpus=True)),
     ("max_failures: write a number", lambda c, p: c.submit(p, "a", max_failures=False)),
+    ("nothing to install|or False to", lambda c, p: c.submit(p, "a", requirements="")),
+    ("other: 1 is of the wrong kind", lambda c, _: Job(c.backend, 1).diff(1)),  # type: ignore[arg-type]
+    ("tags: 5 is of the wrong kind", lambda c, _: Job(c.backend, 1).tag("a", 5)),  # type: ignore[arg-type]
+    ("jobs: 1 is not a job", lambda _c, _p: forge_client.wait([1])),  # type: ignore[list-item]
+    ("jobs: 1 is not a job", lambda _c, _p: [*forge_client.as_completed(1)]),  # type: ignore[arg-type]
+    ("api_key: 5 is of the wrong kind", lambda _c, _p: Client(api_key=5)),  # type: ignore[arg-type]
     ("True is of the wrong kind", lambda c, _: c.job(handle=True)),
     ("repeat: -1 is less than 1", lambda c, p: c.benchmark(p, "a", repeat=-1)),
     ("nothing to vary", lambda c, p: c.benchmark(p, "a", matrix={})),
@@ -246,7 +252,11 @@ def test_an_admin_does_all_from_python(client: Client, rig: Rig) -> None:
 def test_a_job_is_submitted_and_awaited_in_asyncio(rig: Rig, store_url: str, project: Path) -> None:
     async def run() -> tuple[AsyncJob, object]:
         async with AsyncClient(database_url=rig.url, store_url=store_url, owner="ann") as client:
-            job = await client.submit(project, "ls", gpus=0, name="x")
+            (project / ".env").write_text("KEY=x", encoding="utf-8")
+            with pytest.warns(UserWarning, match=r"include=\['.env'\]") as warned:
+                # A task's frames are not those of its caller.
+                job, *_ = await asyncio.gather(client.submit(project, "ls", gpus=0, name="x"))
+            assert warned[0].filename == __file__
             await asyncio.to_thread(finish, rig, {"loss": 1.0})
             return job, await asyncio.wait_for(job.result(), 60)
 
