@@ -93,15 +93,16 @@ class InputSource(FileParts, Protocol):
 
 def below(path: str, place: str) -> str:
     """Return a path relative to a place that it is below; of the place itself, its name."""
-    if path == place:
-        return PurePosixPath(path).name
-    # Of several slashes, each separates: `a//b` is another object than `a/b`.
-    return path[len(place) :].removeprefix("/") if place else path
+    return PurePosixPath(path).name if path == place else path[len(place) :].lstrip("/")
 
 
 def check_paths(paths: Iterable[str]) -> None:
     """Check that files can have these paths below a folder; `InputUnusable` if one cannot."""
+    seen: set[str] = set()
     for path in paths:
+        if path in seen:
+            raise InputUnusable(f"two objects would be the file {path!r}, as a/b and a//b are")
+        seen.add(path)
         names = path.split("/")
         if {"", ".", ".."} & {*names} or "\0" in path or len(path.encode()) > PATH_BYTES:
             raise InputUnusable(f"{path!r} cannot be the path of a file")
