@@ -217,7 +217,8 @@ class DueSchedules:
 
     def _fire(self, due: Row) -> None:
         with _alone(self._database, due) as (database, now):
-            # The time is the one that was found, also if another sweeper has moved it on.
+            if now.get("next_at") != due["next_at"]:
+                return  # another sweeper has moved it on, with its job
             row = {**now, **due}
             job_id, error = self._tried(database, row)
             next_at, end = _next(row)

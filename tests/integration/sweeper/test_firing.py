@@ -19,6 +19,7 @@ from forge_schema.service.caller import Caller
 from forge_schema.service.service import Service
 from forge_schema.storage import open_store
 from forge_schema.sweeper.tick import Tick
+from structlog.testing import capture_logs
 from support.at_once import at_once
 from support.queue.rig import CENTURY
 
@@ -265,6 +266,25 @@ def test_without_overlap_runs_by_hand_and_the_sweeper_at_once_submit_one_job(
     assert answers[0] == 1
     assert set(answers[1:]) <= {job_id, None}
     assert ann.schedule("nightly").last_job_id == job_id
+
+
+def test_without_overlap_a_sweeper_that_comes_second_tells_of_no_fault(
+    rig: Rig, ann: Service, eventually: Eventually
+) -> None:
+    keep(ann, overlap=False)
+    rig.clock.set(DUE)
+    with (
+        psycopg.connect(rig.url) as other,
+        capture_logs() as logs,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        other.execute("SELECT FROM schedule FOR UPDATE")
+        runs = [threads.submit(sweeper(rig).fire) for _ in range(2)]
+        eventually(lambda: rig.rows(WAITING)[0]["count"] == len(runs))
+        other.rollback()
+        assert [run.result(timeout=120) for run in runs] == [1, 1]
+    assert (len(jobs(rig)), ann.schedule("nightly").error) == (1, None)
+    assert "schedule_not_fired" not in {log["event"] for log in logs}
 
 
 def by_hand_at(ann: Service, at: datetime) -> int | None:
