@@ -245,6 +245,21 @@ def test_some_parts_alone_are_stored_once_they_are_left_alone(here: Desk) -> Non
     assert stored(here, attempt) == {names[0]: OLD, names[1]: NEW}
 
 
+def test_parts_that_are_written_one_after_the_other_are_stored_as_they_come(here: Desk) -> None:
+    attempt = here.attempt()
+    folder, sync = attempt.folders.checkpoint, sync_of(here, attempt)
+    begin_ns = time.time_ns() - 20 * S
+    names = [f"data-0000{number}-of-00009.bin" for number in range(5)]
+    for number, name in enumerate(names[1:], 1):
+        # The one before it was stored when it was half.
+        for path, data in ((names[number - 1], NEW), (name, OLD)):
+            (folder / path).write_bytes(data)
+            os.utime(folder / path, ns=(begin_ns + number * S, begin_ns + number * S))
+        sync.step()
+    end(sync, Kill(time.time_ns()))
+    assert stored(here, attempt) == {**dict.fromkeys(names, NEW), names[-1]: OLD}
+
+
 def test_a_half_first_version_is_left_out_and_a_log_counts_up_to_its_last_line(here: Desk) -> None:
     attempt = here.attempt()
     folder, sync = attempt.folders.checkpoint, sync_of(here, attempt)

@@ -263,8 +263,13 @@ def mixed(
 
 
 def _of_two_saves(paths: AbstractSet[str], listing: Listing, stored: Mapping[str, Entry]) -> bool:
-    """Tell whether some parts are as they are stored and others not, or an index lies between."""
+    """Tell whether some parts are as they are stored and others not, or an index lies between.
+
+    Without an index, they may be written one after the other, each for long: data that is prepared.
+    """
     parts = {path for path in paths if PART.fullmatch(path)}
+    if parts == paths and not parts <= stored.keys():
+        return False
     same = {
         (stored[path].size, stored[path].mtime_ns) == listing[path][:2]
         for path in parts & stored.keys()
