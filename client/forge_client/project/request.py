@@ -104,7 +104,13 @@ def _range(value: object) -> object:
     match = None if isinstance(value, bool) else RANGE.fullmatch(str(value))
     if match is None:
         raise ValueError("write a number of machines, or a range of them such as 2..8")
-    return tuple(number and int(number) for number in match.groups())
+    least, most = int(match[1]), match[2] and int(match[2])
+    # The queue says so too, but of no line of forge.toml.
+    if most and most < least:
+        raise ValueError(
+            f"a range of machines cannot go from {least} to {most}: the least comes first"
+        )
+    return least, most
 
 
 # A range begins with 2; which of its numbers is the greater, a pattern cannot tell.

@@ -149,6 +149,7 @@ def checked(backend: Backend, ready: PreparedSubmit) -> PreparedSubmit:
         ready = _with_packages(ready, parcel, backend.template(parcel.config))
     with naming_the_file(parcel.folder if parcel else Path(), ready.requests):
         backend.check(ready.specs)
+    tell_packages(ready)
     return ready
 
 
@@ -176,13 +177,6 @@ def _with_packages(
 ) -> PreparedSubmit:
     """Choose what the jobs install, and bring them into the queue's form."""
     whole = with_packages(ready.requests, parcel.listing, config.spec if config else None)
-    for text in whole.notes:
-        ready.narrator.say(f"packages: {text}")
-    if whole.absent:
-        ready.narrator.warn(
-            f"no index has {names_text(whole.absent, SHOWN)}: unless a worker's index does, the job"
-            " will fail; check the name"
-        )
     owner, folder = ready.owner, parcel.folder
     if config is None:
         made = specs(whole.requests, owner=owner, folder=folder)
@@ -191,6 +185,19 @@ def _with_packages(
             configured(request, config, owner=owner, folder=folder) for request in whole.requests
         ]
     return replace(ready, specs=made, whole=whole, parcel=replace(parcel, listing=whole.listing))
+
+
+def tell_packages(ready: PreparedSubmit) -> None:
+    """Say what the jobs install, and warn of what no index has."""
+    if (whole := ready.whole) is None:
+        return
+    for text in whole.notes:
+        ready.narrator.say(f"packages: {text}")
+    if whole.absent:
+        ready.narrator.warn(
+            f"no index has {names_text(whole.absent, SHOWN)}: unless a worker's index does, the job"
+            " will fail; check the name"
+        )
 
 
 def _tell_command(request: Request, listing: Listing, narrator: Narrator) -> None:

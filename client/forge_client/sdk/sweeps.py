@@ -75,9 +75,8 @@ def wait(jobs: Iterable[Job] | Job, timeout: Time | None = None) -> Waited:
 
 
 def _each(jobs: Iterable[J] | J) -> Iterable[J]:
-    if isinstance(jobs, Job):
-        return [jobs]
-    each: list[Any] = [*jobs] if isinstance(jobs, Iterable) else [jobs]
+    given: Any = jobs
+    each: list[Any] = [*given] if isinstance(given, Iterable) else [given]
     for job in each:
         if not isinstance(job, Job):
             raise OptionInvalid(f"jobs: {job!r} is not a job", "give what `submit` has returned")

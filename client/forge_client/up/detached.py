@@ -133,9 +133,12 @@ def _log(plan: UpOptions) -> Path:
 
 def _not_up(log: Path, status: int) -> ClientError:
     output = log.read_text("utf-8", errors="replace").strip()
+    # What it was told to say last is an error with a hint of its own, as of any command.
+    _, said, error = output.rpartition("error: ")
+    message, _, hint = error.partition("\n  hint: ")
     return ClientError(
-        f"it did not come up:\n{output}",
-        hint=f"its output is in {log}",
+        f"it did not come up: {message}" if said else f"it did not come up:\n{output}",
+        hint=f"{hint}; its output is in {log}" if hint else f"its output is in {log}",
         code="up_failed",
         exit_code=status,
     )

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager, suppress
@@ -336,6 +337,12 @@ def test_its_workers_run_a_job_together_unless_it_says_no(down: Command, project
 
 def test_detached_it_is_found_from_anywhere_and_ended_by_down(down: Command, project: Path) -> None:
     folder = down.env.pop("FORGE_DIR")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        failed = down("up", "--detach", "--dir", f"{folder}-not", "--port", port)
+    assert failed.returncode == 4
+    assert (failed.stderr.count("error:"), failed.stderr.count("hint:")) == (1, 1)
+    assert f"did not come up: something else already answers on port {port}" in failed.stderr
     started = down("up", "--detach", "--dir", folder)
     try:
         assert started.returncode == 0, started.stderr

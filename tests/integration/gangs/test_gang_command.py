@@ -175,4 +175,5 @@ def test_a_wrong_range_is_refused(rig: Rig, tmp_path: Path, nodes: str, fault: s
     done = forge("submit", ".", "--nodes", nodes, "--", "python", "train.py")
     assert (done.returncode, done.stdout) == (2, "")
     assert fault in " ".join(done.stderr.split())
+    assert "packages:" not in done.stderr
     assert rig.count("job") == 0

@@ -122,6 +122,7 @@ def test_an_unknown_key_is_named_with_its_place_and_a_suggestion(
         ("[resources]\nmemory = 512\n", "512 is not a size; write 512MiB"),
         ("timeout = 'soon'\n", "line 1, column 1: timeout: 'soon' is not a duration"),
         ("[labels]\nzone = 3\n", "line 2, column 1: labels.zone: write a text"),
+        ("nodes = '8..2'\n", "line 1, column 1: nodes: a range of machines cannot"),
         ("command = 3\n", "line 1, column 1: command: it is neither a text nor a list"),
         ("command = 'a && b'\n", "write: bash -c 'a && b'"),
         ("priority = 1001\n", "line 1, column 1: priority: must be at most 1000"),

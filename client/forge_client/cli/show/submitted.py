@@ -31,6 +31,7 @@ from forge_client.project.submit import (
     checked,
     packed,
     prepared,
+    tell_packages,
     uploaded,
 )
 
@@ -75,6 +76,7 @@ def show_plan(settings: Settings, whole: PreparedSubmit, form: Format) -> None:
             if whole.parcel and whole.parcel.config:
                 template = backend.template(whole.parcel.config).spec
     except (Misconfigured, Unreachable) as error:
+        tell_packages(whole)
         narration.say(f"not checked by the queue: {error.message}")
     show_planned([merged(template, job) for job in whole.shown()], form, whole.listing)
 
