@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from forge_worker.commands.doctor import lacking
 from forge_worker.commands.recovery import recover
 from forge_worker.commands.status import look, words
 from forge_worker.runners.process.runner import ProcessRunner
@@ -229,3 +231,16 @@ def test_what_is_missing_is_named_with_what_to_do(
     worker = process.begin(**given)
     assert worker.process.wait(120) == 1
     assert said in worker.output
+
+
+@pytest.mark.skipif(not os.path.ismount("/dev/shm"), reason="no tmpfs")  # noqa: S108 - asked
+def test_a_folder_in_memory_is_named_with_what_to_do(process: Bed, tmp_path: Path) -> None:
+    in_memory, on_disk = (
+        [lack for lack in lacking(settings(process, worker_dir=str(place))) if "memory" in lack.so]
+        for place in ("/dev/shm", tmp_path)  # noqa: S108 - only looked at
+    )
+    assert [lack.what for lack in in_memory] == [
+        "the worker's folder /dev/shm is in memory, not on a disk"
+    ]
+    assert "FORGE_WORKER_DIR" in in_memory[0].do
+    assert on_disk == []

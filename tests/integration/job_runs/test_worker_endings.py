@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack, suppress
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+import pytest
 from forge_schema.model.spec import Resources
 from support.engine.registry import empty_registry
 from support.workers.worker import SMALL, Bed, bed
@@ -131,6 +134,18 @@ def test_job_over_its_memory_ends_as_oom(both: Bed) -> None:
     assert row["detail"] == (
         f"needed more than its 64 MiB of memory{measured}: try --memory {more}MiB"
     )
+
+
+@pytest.mark.skipif(not os.path.ismount("/dev/shm"), reason="no tmpfs")  # noqa: S108 - asked
+def test_job_whose_files_take_its_memory_is_told_so(docker: Bed) -> None:
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        worker = docker.worker(worker_dir=folder)
+        assert f"the worker's folder {folder} is in memory" in worker.output
+        small = Resources(cpus=0.5, memory_mb=32, disk_mb=200)
+        row = docker.ended(docker.script(FILLS_ITS_DISK, resources=small, max_failures=0))
+        assert (row["state"], row["reason"]) == ("dead", "oom")
+        assert row["detail"].endswith(" count as memory: the worker's folder is in memory")
+        assert worker.leave() == 0
 
 
 def test_job_over_its_time_limit_is_not_run_again(process: Bed) -> None:

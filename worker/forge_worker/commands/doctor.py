@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
+from forge_worker.files.rest import in_memory
 from forge_worker.runners.docker.container import FAILED
 from forge_worker.runners.docker.engine import Engine, engine_answers
 from forge_worker.runners.docker.network import EXPOSED_HINT, not_blockable
@@ -29,8 +30,19 @@ class Lack:
 
 def lacking(settings: WorkerSettings) -> list[Lack]:
     """Return what is missing here, worst first."""
-    lacks = [*_of_containers(settings), *_of_processes(settings)]
+    lacks = [*_of_containers(settings), *_of_processes(settings), *_of_folder(settings)]
     return sorted(lacks, key=lambda lack: not lack.so.startswith("no jobs"))
+
+
+def _of_folder(settings: WorkerSettings) -> Iterator[Lack]:
+    folder = settings.worker_dir
+    # A look at a worker that never started makes no folder.
+    if folder.exists() and in_memory(folder.stat().st_dev):
+        yield Lack(
+            f"the worker's folder {folder} is in memory, not on a disk",
+            "files of a job count as its memory: one that fills its disk may end as oom",
+            "choose a folder on a disk with --worker-dir (FORGE_WORKER_DIR)",
+        )
 
 
 def _of_containers(settings: WorkerSettings) -> Iterator[Lack]:

@@ -16,6 +16,7 @@ from forge_schema.storage.store import StoreError
 from forge_worker.attempt import LiveAttempt, Stop, Stopped, with_advice
 from forge_worker.attempt_folders import DiskFull
 from forge_worker.files.placing import PlaceTaken
+from forge_worker.files.rest import in_memory
 from forge_worker.gang.preflight import PreflightFailed
 from forge_worker.job_runs.last_words import lacks, last_words
 from forge_worker.job_runs.parts import Parts
@@ -185,7 +186,8 @@ def _last_words(parts: Parts, exited: Exit) -> str:
 def _end_by_itself(parts: Parts, exited: Exit, detail: str | None = None) -> End:
     if exited.oom_killed:
         end = _end(parts, Reason.OOM, exited.code)
-        return replace(end, detail=_too_little(parts.slot.memory_mb, end.usage))
+        detail = _too_little(parts.slot.memory_mb, end.usage) + _files_in_memory(parts)
+        return replace(end, detail=detail)
     if exited.code is None:
         return _end(parts, Reason.WORKER_LOST, detail=exited.detail or "the exit code is gone")
     if exited.code == 0:
@@ -208,6 +210,18 @@ def _too_little(limit_mb: int, used: Usage) -> str:
     return (
         f"needed more than its {size_text(limit_mb * MIB)} of memory{peak}: try --memory {more}MiB"
     )
+
+
+def _files_in_memory(parts: Parts) -> str:
+    """Say how large the job's files are if they count as its memory; otherwise nothing."""
+    folders = parts.attempt.folders
+    try:
+        used = folders.bytes_used() if in_memory(folders.root.stat().st_dev) else 0
+    except OSError:
+        return ""
+    if not used:
+        return ""
+    return f"; its files, {size_text(used)}, count as memory: the worker's folder is in memory"
 
 
 def run(
