@@ -328,7 +328,8 @@ class Loop(ABC):
             # The reason was logged once for all loops.
             return self.pause_s(WHILE_THEY_REST_S)
         except Exception as error:
-            expected = isinstance(error, ForgeError)
+            # An error of the system names its file; where it came from would say no more.
+            expected = isinstance(error, ForgeError | OSError)
             log.warning("step_failed", loop=self.name, error=str(error), exc_info=not expected)
             return self.pause_s(AFTER_FAILURE_S)
         return self.pause_s()

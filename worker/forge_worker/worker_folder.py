@@ -3,6 +3,7 @@
 Containers found on a machine belong to the folder whose random id they carry.
 """
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -68,6 +69,37 @@ def _read(path: Path) -> UUID | None:
 
 class FolderTaken(ForgeError):
     """Another agent works in this folder."""
+
+
+class FolderGone(ForgeError):
+    """The worker's folder was removed under it."""
+
+
+class HeldFolder:
+    """Whether a folder is still the one that it was: `gone` is False until `hold` was called.
+
+    An open descriptor keeps its number from being given to another folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._held: int | None = None
+
+    def hold(self) -> None:
+        """Make the folder, and know it from now on; `OSError` if the disk is full or faulty."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def gone(self) -> bool:
+        """Tell whether the folder was removed, moved, or replaced."""
+        if self._held is None:
+            return False
+        try:
+            return not os.path.samestat(os.fstat(self._held), self.path.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError as error:
+            return error.errno == errno.ESTALE
 
 
 @contextmanager

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from typing import TYPE_CHECKING, Any
 
+from forge_schema.database.connections import LISTEN
 from forge_schema.explain import explain
 from forge_schema.model.explanation import Chance
 from forge_schema.model.states import Command
@@ -41,6 +43,13 @@ print("up", flush=True)
 while not pathlib.Path("go").exists():
     threading.Event().wait(0.05)
 print("bye", flush=True)
+"""
+# Succeeds, or so it seems, when its folder is gone.
+ENDS_WITHOUT_ITS_FOLDER = """
+import os, pathlib, threading
+print("up", flush=True)
+while pathlib.Path(os.environ["FORGE_OUTPUT_DIR"]).exists():
+    threading.Event().wait(0.02)
 """
 # Anything that arrives without a hint arrives after the test.
 LONG: dict[str, Any] = {"heartbeat_s": 1000, "lease_ttl_s": 4000, "poll_s": 1000}
@@ -85,8 +94,8 @@ def test_work_submitted_without_a_hint_is_found_by_looking(
 ) -> None:
     process.worker()
     with process.database.connection() as connection:
-        ends = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'LISTEN forge'"
-        assert eventually(lambda: connection.execute(ends).fetchall())
+        ends = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = %s"
+        assert eventually(lambda: connection.execute(ends, [LISTEN]).fetchall())
     process.succeeds(process.script("print('found')"))
 
 
@@ -268,3 +277,25 @@ def test_an_idle_worker_whose_program_fails_says_so_and_may_start_again(process:
     worker = process.begin(exit_after_idle=0.2, on_idle_exit="sh -c 'echo no such vm; exit 3'")
     assert worker.process.wait(60) == 1
     assert "failed: exit code 3: no such vm" in worker.output
+
+
+def test_worker_whose_folder_is_removed_gives_its_jobs_back_and_leaves(both: Bed) -> None:
+    worker = both.worker()
+    jobs = [both.script(source) for source in (SAVES, ENDS_WITHOUT_ITS_FOLDER)]
+    for job in jobs:
+        both.says(job, "up")
+    # In one step: what the worker writes meanwhile cannot keep it from going.
+    removed = worker.folder.rename(worker.folder.with_name("removed"))
+    shutil.rmtree(removed, ignore_errors=True)
+    assert worker.process.wait(60) == 1
+    assert "Traceback" not in worker.output
+    last = worker.output.splitlines()[-2:]
+    assert last[0].startswith(f"forge-worker: the folder of the worker's jobs, {worker.folder}/")
+    assert "FORGE_WORKER_DIR" in last[1]
+    assert [both.reasons(job) for job in jobs] == [["drained"]] * 2
+    assert [both.job(job)["state"] for job in jobs] == ["ready"] * 2
+    both.worker("two")
+    for job in jobs:
+        both.says(job, "up")
+        both.queue.cancel(job)
+        assert both.ended(job)["state"] == "cancelled"

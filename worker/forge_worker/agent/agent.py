@@ -139,8 +139,9 @@ class Agent:
             folders=folders,
             ended=self._reaper.ended,
         )
+        self._jobs_folder = worker_folder.HeldFolder(settings.worker_dir / "jobs")
         self._jobs = JobThreads(
-            settings.worker_dir / "jobs",
+            self._jobs_folder,
             runners,
             services,
             machine,
@@ -179,6 +180,8 @@ class Agent:
         self.state = StateKeeper(
             settings,
             machine,
+            self._jobs_folder,
+            self.leaving,
             runners.words,
             running=self.running,
             claims=claims,
@@ -190,8 +193,9 @@ class Agent:
 
         Raises:
             NameInUse: another live worker has its name, or has replaced it.
+            FolderGone: its folder was removed.
         """
-        (self._settings.worker_dir / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._jobs_folder.hold()
         # A cloud answers at once. Jobs that want no spot machine must not be given to one.
         self._looks.start()
         self._looks.join(LOOKS_S)
@@ -222,8 +226,8 @@ class Agent:
             return
         self._leave(loops)
         log.info("worker_left", worker=name)
-        if self.leaving.replaced:
-            raise self.leaving.replaced
+        if self.leaving.failed:
+            raise self.leaving.failed
 
     def _loops(self) -> list[Loop]:
         """Return the loops in the order in which they start and end."""

@@ -12,6 +12,7 @@ from time import time
 import structlog
 
 from forge_worker.files.small_files import write_atomically
+from forge_worker.worker_folder import FolderGone
 
 FILE = "crashes.json"
 # Crashes within this time of the start are counted as one series.
@@ -62,6 +63,9 @@ def counted(
             now = clock()
         _keep(folder, Crashes(before.bad, before.why, now))
         yield
+    except FolderGone:
+        # Nothing can be kept there.
+        raise
     except Exception as error:
         why = (str(error) or type(error).__name__)[:WHY_LENGTH]
         _keep(folder, Crashes(before.bad + 1, why, now, ended=True))

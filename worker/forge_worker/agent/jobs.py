@@ -6,7 +6,6 @@ ClaimLoop ─► Jobs.start ─► thread: job_run.run ─► Outbox.deliver ─
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from threading import Event, Lock
 
 import structlog
@@ -15,7 +14,7 @@ from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
 
 from forge_worker.agent.claim_loop import Claims, Granted
-from forge_worker.agent.leaving import Leaving
+from forge_worker.agent.leaving import Leaving, unhoused_end
 from forge_worker.agent.outbox import Outbox
 from forge_worker.attempt import LiveAttempt, LiveAttempts
 from forge_worker.attempt_folders import Folders
@@ -29,6 +28,7 @@ from forge_worker.machine.watched import WatchedMachine
 from forge_worker.runners.choice import Runners
 from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.runners.runner import EngineUnreachable
+from forge_worker.worker_folder import HeldFolder
 
 PERIOD_S = 30.0
 # The period while a job's slot waits for its container to be removed.
@@ -119,7 +119,7 @@ class JobThreads:
 
     def __init__(
         self,
-        folder: Path,
+        folder: HeldFolder,
         runners: Runners,
         services: JobServices,
         machine: WatchedMachine,
@@ -147,7 +147,7 @@ class JobThreads:
             fence = granted_job.grant.fence
             try:
                 name = f"{fence.job_id}-{granted_job.grant.attempt}-{fence.token}"
-                folders = Folders(self._folder / name, new=True)
+                folders = Folders(self._folder.path / name, new=True)
                 attempt = LiveAttempt(granted_job.grant, folders, renewed_s=granted_job.sent_s)
                 self._begin(
                     attempt, partial(self._run_attempt, attempt, granted_job.slot), Reason.DRAINED
@@ -186,6 +186,9 @@ class JobThreads:
     def _run_job(self, attempt: LiveAttempt, run: Callable[[], End | None]) -> None:
         try:
             end = run()
+            if end is not None and self._folder.gone():
+                # Whatever failed, or seems whole, did so without its files.
+                end = unhoused_end(attempt, end.usage)
             if attempt.decide_end() and end is not None:
                 frees = not self._reaper.may_live(attempt)
                 self.start(self._outbox.deliver(attempt, end, frees=frees))

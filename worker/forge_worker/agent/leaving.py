@@ -1,6 +1,7 @@
 """Leaving: the worker drains, rests or gives its jobs back, on any kind of request."""
 
 from collections.abc import Callable, Collection
+from pathlib import Path
 from threading import Event, Thread
 
 import structlog
@@ -17,6 +18,7 @@ from forge_worker.loop import Bell, Loop
 from forge_worker.machine.watched import UNSAFE, Condition
 from forge_worker.queue.gateway import Gateway
 from forge_worker.spot import Notice, NoticeKind
+from forge_worker.worker_folder import FolderGone
 
 PERIOD_S = 0.25
 # If the queue takes longer to answer, other jobs are given back meanwhile.
@@ -25,6 +27,9 @@ TELL_S = 1.0
 # Sender of notices that the worker raises itself.
 OWN = "the worker"
 HANDED_OVER = "the worker was handed over to a new agent before the job started"
+UNHOUSED = "the folder of the worker's jobs was removed"
+# How long a worker without a folder may take to give its jobs back.
+GONE_S = 10.0
 # The first pause before asking again about a claim whose answer was lost, and the longest.
 LOOK_S, LONGEST_S = 0.5, 10.0
 
@@ -59,6 +64,8 @@ class Shutdown(Loop):
         self._clock = clock
         self.window: Window | None = None
         self.why = ""
+        # Whether the worker's folder is gone: no job has anything to store then.
+        self.unhoused = False
         self._telling: list[Thread] = []
 
     def announce(self, window: Window, why: str = "") -> None:
@@ -84,10 +91,11 @@ class Shutdown(Loop):
             return
         ends = [self._end(attempt) for attempt in late]
         # Store them on disk first: this process may be gone before a slow queue answers.
-        kept = [end for end in ends if self._outbox.keep(end)]
+        kept = [] if self.unhoused else [end for end in ends if self._outbox.keep(end)]
+        why = UNHOUSED if self.unhoused else "the worker's time was up"
         for attempt in late:
             log.warning("job_given_back", job=attempt.fence.job_id)
-            attempt.lose("it was given back, because the worker's time was up")
+            attempt.lose(f"it was given back, because {why}")
         self._tell_aside(ends, kept)
 
     def end(self, patience_s: float | None = None) -> None:
@@ -121,15 +129,22 @@ class Shutdown(Loop):
 
     def _is_late(self, attempt: LiveAttempt) -> bool:
         window = attempt.window
-        if window is None or attempt.end_decided or attempt.lost:
+        if attempt.end_decided or attempt.lost:
             return False
-        return self._clock() >= window.give_back_s
+        return self.unhoused or (window is not None and self._clock() >= window.give_back_s)
 
     def _end(self, attempt: LiveAttempt) -> End:
+        if self.unhoused:
+            return unhoused_end(attempt, self._used(attempt))
         # A job that was already stopping for another reason ends for that reason.
         stop = attempt.stop or Stop(Reason.PREEMPTED)
         why = "; ".join(filter(None, (stop.detail, "time was up before all was stored")))
         return End(attempt.fence, stop.reason, detail=why, usage=self._used(attempt))
+
+
+def unhoused_end(attempt: LiveAttempt, usage: Usage) -> End:
+    """Return the end of an attempt whose files are gone, whatever its program made of that."""
+    return End(attempt.fence, Reason.DRAINED, detail=UNHOUSED, usage=usage)
 
 
 class Leaving:
@@ -166,7 +181,8 @@ class Leaving:
         self._resting = False
         self._closing: list[Thread] = []
         self.handed_over = False
-        self.replaced: NameInUse | None = None
+        # What the worker ends with, if it is not to end as a success.
+        self.failed: NameInUse | FolderGone | None = None
         # Why it leaves by itself, or "".
         self.idle = ""
 
@@ -249,11 +265,26 @@ class Leaving:
     def give_way(self, name: str) -> None:
         """Give the jobs back and leave: another worker has this one's name or token now."""
         log.error("name_taken", note="its jobs are given back")
-        self.replaced = NameInUse(
+        self.failed = NameInUse(
             f"another worker has taken the place of {name}; its jobs were given back",
             hint="start this one with a name of its own (over HTTP: a token)",
         )
         self.stop("another worker has taken this one's place")
+
+    def unhoused(self, folder: Path) -> None:
+        """Give the jobs back and leave: the worker's folder was removed. May be repeated."""
+        if self._shutdown.unhoused:
+            return
+        self.failed = FolderGone(
+            f"the folder of the worker's jobs, {folder}, was removed or replaced; the jobs were"
+            " given back",
+            hint="have nothing clean up there, or choose another folder with --worker-dir"
+            " (FORGE_WORKER_DIR); then start the worker again",
+        )
+        self._shutdown.announce(opening(GONE_S), UNHOUSED)
+        self._shutdown.unhoused = True
+        self._shutdown.wake()
+        self.drain()
 
     def turn_back(self, attempt: LiveAttempt, reason: Reason) -> None:
         """Give back an attempt that begins while the worker leaves or its machine is unsafe.

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from forge_worker.agent.claim_loop import Claims
+from forge_worker.agent.leaving import Leaving
 from forge_worker.attempt import LiveAttempt, LiveAttempts
 from forge_worker.circuit_breaker import Refusals
 from forge_worker.files.small_files import write_atomically
@@ -16,6 +17,7 @@ from forge_worker.loop import Loop
 from forge_worker.machine.slots import MachineSlot
 from forge_worker.machine.watched import WatchedMachine
 from forge_worker.settings.settings import WorkerSettings
+from forge_worker.worker_folder import HeldFolder
 
 NAME = "state.json"
 PERIOD_S = 1.0
@@ -40,6 +42,8 @@ class StateKeeper(Loop):
         self,
         settings: WorkerSettings,
         machine: WatchedMachine,
+        folder: HeldFolder,
+        leaving: Leaving,
         runs: str,
         *,
         running: LiveAttempts,
@@ -50,6 +54,8 @@ class StateKeeper(Loop):
         self._path = settings.worker_dir / NAME
         self._settings = settings
         self._machine = machine
+        self._folder = folder
+        self._leaving = leaving
         self._runs = runs
         self._running = running
         self._claims = claims
@@ -58,7 +64,14 @@ class StateKeeper(Loop):
         self._written = ""
 
     def step(self) -> None:
-        """Write the status if it has changed; `OSError` if the file cannot be written."""
+        """Write the status if it has changed, or leave if the folder is gone.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        if self._folder.gone():
+            self._leaving.unhoused(self._folder.path)
+            return
         text = json.dumps(self.document(), indent=1)
         if text == self._written:
             return

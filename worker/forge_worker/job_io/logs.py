@@ -68,7 +68,7 @@ class LogShipper(Loop):
 
     def idle(self) -> bool:
         # Once a second for each job, and building a path would take longer than this.
-        return os.stat(self._file).st_size <= self._start  # noqa: PTH116
+        return self._attempt.lost or os.stat(self._file).st_size <= self._start  # noqa: PTH116
 
     def step(self) -> None:
         """Upload everything written so far, chunk by chunk.
