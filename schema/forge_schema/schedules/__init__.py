@@ -7,11 +7,19 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import structlog
 from psycopg.types.json import Jsonb
 from pydantic import ValidationError
 
-from forge_schema.database.pool import Connection, Database, DatabaseUnreachable, Row, run
+from forge_schema.database.pool import (
+    Connection,
+    Database,
+    DatabaseUnreachable,
+    Row,
+    explicable,
+    run,
+)
 from forge_schema.ending import storable
 from forge_schema.model.errors import ForgeError, JobInvalid, nearest
 from forge_schema.model.job import Firing, IdempotencyConflict, Schedule
@@ -250,7 +258,9 @@ class DueSchedules:
             return None, f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
         except ForgeError as error:
             return None, f"{error.message}; {error.hint}" if error.hint else error.message
-        except Exception as error:  # noqa: BLE001 - other schedules must not depend on it
+        except Exception as error:  # other schedules must not depend on it
+            if isinstance(error, psycopg.Error) and explicable(error):
+                raise  # by an open transaction, which ends with it
             return None, f"{type(error).__name__}: {error}"
 
     def _submitted(self, database: Database, row: Row) -> int:
@@ -265,14 +275,17 @@ class DueSchedules:
 
 
 class OpenTransaction(Database):
-    """Runs statements in a transaction that is open; one that fails is undone alone."""
+    """Runs statements in a transaction that is open; one that fails is undone alone.
+
+    It raises the driver's errors, of which `Database.transaction` says what is wrong.
+    """
 
     def __init__(self, connection: Connection, url: str) -> None:
         self.url = url
         self._connection = connection
 
     def rows(self, name: str, /, *, again: bool = False, **params: object) -> list[Row]:  # noqa: ARG002 - the transaction is repeated, or nothing is
-        with self._explaining(), self._connection.transaction():
+        with self._connection.transaction():
             return run(self._connection, name, params)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.job import Firing
 from forge_schema.model.states import Role
@@ -36,10 +37,7 @@ DAILY = "0 3 * * *"
 # The rig's clock begins at midnight.
 DUE = datetime(2031, 1, 1, 3, tzinfo=UTC)
 DAY_S = 86_400
-WAITING = """
-SELECT count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND wait_event_type = 'Lock'
-"""
+WAITING = "pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 @pytest.fixture
@@ -259,7 +257,7 @@ def test_without_overlap_runs_by_hand_and_the_sweeper_at_once_submit_one_job(
         other.execute("SELECT FROM schedule FOR UPDATE")
         calls: list[Callable[[], int | None]] = [sweeper(rig).fire, *by_hand]
         runs = [threads.submit(call) for call in calls]
-        eventually(lambda: rig.rows(WAITING)[0]["count"] == len(runs))
+        eventually(lambda: len(rig.rows(f"SELECT FROM {WAITING}")) == len(runs))
         other.rollback()
         answers = [run.result(timeout=120) for run in runs]
     (job_id,) = jobs(rig)
@@ -280,7 +278,7 @@ def test_without_overlap_a_sweeper_that_comes_second_tells_of_no_fault(
     ):
         other.execute("SELECT FROM schedule FOR UPDATE")
         runs = [threads.submit(sweeper(rig).fire) for _ in range(2)]
-        eventually(lambda: rig.rows(WAITING)[0]["count"] == len(runs))
+        eventually(lambda: len(rig.rows(f"SELECT FROM {WAITING}")) == len(runs))
         other.rollback()
         assert [run.result(timeout=120) for run in runs] == [1, 1]
     assert (len(jobs(rig)), ann.schedule("nightly").error) == (1, None)
@@ -300,6 +298,23 @@ def test_without_overlap_a_job_is_submitted_and_noted_or_neither(rig: Rig, ann: 
     with pytest.raises(psycopg.errors.CheckViolation):
         by_hand_at(ann, DUE)
     assert jobs(rig) == []
+
+
+def test_without_overlap_a_time_is_kept_if_the_database_leaves(
+    rig: Rig, ann: Service, eventually: Eventually
+) -> None:
+    keep(ann, overlap=False)
+    rig.clock.set(DUE)
+    with psycopg.connect(rig.url) as other, ThreadPoolExecutor(1) as thread:
+        other.execute("LOCK TABLE job")
+        firing = thread.submit(sweeper(rig).fire)
+        eventually(lambda: rig.rows(f"SELECT pg_terminate_backend(pid) FROM {WAITING}"))
+        with pytest.raises(DatabaseUnreachable):
+            firing.result(timeout=120)
+        other.rollback()
+    assert ann.schedule("nightly").error is None
+    assert sweeper(rig).fire() == 1
+    assert [ann.schedule("nightly").last_job_id] == jobs(rig)
 
 
 def test_with_overlap_it_does_not(rig: Rig, ann: Service) -> None:
