@@ -399,3 +399,35 @@ def test_a_program_killed_in_a_save_resumes_with_its_last_whole_one(
     said = both.log(job)
     assert rb"resumed with b'\x00one' 400000 b'\x00two'" in said
     assert b"'model', being written when the program was killed" in said
+
+
+SAVES_AT_THE_END = """
+import os, pathlib, signal, threading
+model = pathlib.Path(os.environ["FORGE_CHECKPOINT_DIR"], "model")
+if model.exists():
+    print("resumed with", model.read_bytes()[:4], flush=True)
+    raise SystemExit
+def leave(*_):
+    model.write_bytes(b"\\0two" * 1000)
+    raise SystemExit(0)
+signal.signal(signal.SIGTERM, leave)
+model.write_bytes(b"\\0one" * 1000)
+print("up", flush=True)
+while not os.path.exists("go"):
+    threading.Event().wait(0.01)
+for pid in (os.getppid(), os.getpid()):
+    os.kill(pid, signal.SIGTERM)
+threading.Event().wait()
+"""
+
+
+def test_what_a_program_saves_when_others_stop_it_is_whole(
+    process: Bed, eventually: Callable[..., None]
+) -> None:
+    worker = process.worker()
+    job = process.script(SAVES_AT_THE_END, checkpoint_interval_s=1, max_losses=1)
+    process.says(job, "up")
+    eventually(lambda: process.jobs.checkpoints(job))
+    next(worker.folder.glob("jobs/*/work")).joinpath("go").touch()
+    process.succeeds(job)
+    assert rb"resumed with b'\x00two'" in process.log(job)

@@ -111,11 +111,16 @@ def test_job_that_got_the_signal_too_has_not_ended_by_itself(bench: Bench) -> No
         process.terminate()
     ended = job.result()
     assert (ended.code, ended.detail) == (None, "all of the worker's processes got SIGTERM")
+    assert ended.void == 0
 
 
 @pytest.mark.parametrize(
     ("script", "code"),
-    [("kill $PPID; exit 3", 3), ("kill $PPID; exit 0", 0), ("kill $PPID $$", None)],
+    [
+        ("kill $PPID; sleep 1; exit 3", 3),
+        ("kill $PPID $$", None),
+        ("trap 'exit 0' TERM; kill $PPID $$", None),
+    ],
 )
 def test_job_that_signals_others_has_its_own_code(
     bench: Bench, script: str, code: int | None

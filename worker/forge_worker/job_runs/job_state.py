@@ -125,7 +125,9 @@ def kept_stop(root: Path) -> Stop | None:
 
 def keep_exit(root: Path, exited: Exit) -> None:
     """Save how the job ended, before its container is removed."""
-    overwrite(root / EXIT, {**asdict(exited), "detail": exited.detail[:DETAIL_LENGTH]})
+    kept = {**asdict(exited), "detail": exited.detail[:DETAIL_LENGTH]}
+    # An agent of another version may not know it.
+    overwrite(root / EXIT, {name: value for name, value in kept.items() if name != "void"})
 
 
 def kept_exit(root: Path) -> Exit | None:

@@ -68,7 +68,7 @@ def _note_end(parts: Parts, exited: Exit, *, seen: bool) -> None:
     """Tell the checkpoints how the job ended; nobody has `seen` an end while no agent ran."""
     stored = parts.checkpoints
     stored.program.kill = kill(
-        exited.code,
+        exited.void if exited.code is None else exited.code,
         out_of_memory=exited.oom_killed,
         asked_ns=stored.asked_ns,
         ended_ns=exited.at_ns or (time_ns() if seen else 0),

@@ -101,13 +101,15 @@ class RunSpec:
 class Exit:
     """How a job ended, as seen by its runner; `code` is None if it is unknown.
 
-    `at_ns` is when its main process ended, since the epoch, or 0 if that is unknown.
+    `at_ns` is when its main process ended, since the epoch, or 0 if that is unknown. The code is
+    `void` if others than the agent stopped the job: it tells only whether it was killed.
     """
 
     code: int | None
     oom_killed: bool = False
     detail: str = ""
     at_ns: int = field(default=0, compare=False)
+    void: int | None = field(default=None, compare=False)
 
 
 def unwatched(exited: Exit, alone_s: float) -> Exit:

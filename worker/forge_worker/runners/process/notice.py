@@ -135,6 +135,11 @@ def is_shell(pid: int) -> bool:
     return os.path.basename(program) in SHELLS  # noqa: PTH119  as above
 
 
+def is_untrapped(pid: int, number: int) -> bool:
+    """Return whether a process is a shell without a trap for a signal."""
+    return is_shell(pid) and not int(_status(pid).get(b"SigCgt", b"0"), 16) >> (number - 1) & 1
+
+
 def said_of(processes: list[Process], when: str) -> bytes:
     """Return the line of the job's log about processes that were killed."""
     counted = Counter(process.name for process in processes)

@@ -139,8 +139,8 @@ class ProcessHandle:
         message = self._line.read()
         if "code" in message:
             self._used = JobUse(message["cpu_seconds"], 0.0, message["peak_bytes"] / MIB)
-            at_ns = message.get("at_ns", 0)
-            return Exit(message["code"], message["oom"], detail=message["detail"], at_ns=at_ns)
+            more = {name: message[name] for name in ("at_ns", "void") if name in message}
+            return Exit(message["code"], message["oom"], detail=message["detail"], **more)
         kill_session(self.pid)
         confinement_of(self._name).end()
         return Exit(code=None, detail="the job's supervising process was killed")

@@ -39,8 +39,8 @@ from forge_worker.runners.process.notice import (
     TURN_S,
     Process,
     SignalNotice,
-    catches,
     deals,
+    is_untrapped,
     living,
     said_of,
     send,
@@ -117,7 +117,7 @@ class Shim:
         self._oom = False
         self._reaped = False
         # Signals that others than the agent sent, with when they came and whether the main process
-        # handles them; and the one that may have ended the job.
+        # may have handled them; and the one that may have ended the job.
         self._overheard: dict[int, tuple[float, bool]] = {}
         self._swept = self._pid = 0
         self._peak = 0
@@ -143,6 +143,7 @@ class Shim:
         )
         if os.waitpid(self._pid, os.WNOHANG)[0]:  # it was killed while it waited
             self._pid, self._begins = spawn(self._sink)
+        self._overheard.clear()
         begin(self._begins, order, self._confinement)
         self._tell(pid=self._pid)
         os.close(self._sink)
@@ -160,7 +161,8 @@ class Shim:
         code, detail = self._code(), self._detail(stubborn)
         self._note_exit(code, detail)
         ending = {"code": code, "oom": self._oom, "detail": detail, "at_ns": self._at_ns()}
-        self._tell(**ending, **self._used())
+        void = {"void": self._own_code()} if self._swept else {}
+        self._tell(**ending, **void, **self._used())
         self._confinement.end()
 
     def kill(self) -> None:
@@ -193,7 +195,7 @@ class Shim:
         now, ended = time.monotonic(), self._status is not None
         # It may reach the main process first.
         if not ended or now - self._ended_at < TURN_S:
-            self._overheard[number] = now, ended or bool(catches([self._pid], number))
+            self._overheard[number] = now, ended or not is_untrapped(self._pid, number)
 
     def _watch_memory(self) -> None:
         with contextlib.suppress(OSError):  # without it, a kill is seen at the next look
@@ -298,14 +300,14 @@ class Shim:
     def _see_what_ended_it(self) -> None:
         """Note whether others told the job to stop: it may have saved its state, and exited with 0.
 
-        If it would only die of the signal, and has not, it got none: it may have sent that itself,
-        as `pkill python` does.
+        A shell that would only die of the signal, and has not, got none: its script may have sent
+        it itself, as `pkill python` does. Python undoes its handlers before it ends.
         """
         asked = self._notice is not None or self._killed or self._oom
         since = self._ended_at - max(self._order.grace_s, SWEPT_S)
-        for number, (at, caught) in self._overheard.items():
+        for number, (at, handled) in self._overheard.items():
             died = os.waitstatus_to_exitcode(self._status or 0) == -number
-            if not asked and at > since and (caught or died):
+            if not asked and at > since and (handled or died):
                 self._swept = number
 
     def _say_what_was_killed(self) -> None:
@@ -400,8 +402,9 @@ class Shim:
         return {"cpu_seconds": all_.ru_utime + all_.ru_stime, "peak_bytes": peak}
 
     def _code(self) -> int | None:
-        if self._reaped or self._swept:
-            return None
+        return None if self._reaped or self._swept else self._own_code()
+
+    def _own_code(self) -> int:
         code = os.waitstatus_to_exitcode(self._status or 0)
         return code if code >= 0 else 128 - code
 
