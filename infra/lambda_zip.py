@@ -39,10 +39,11 @@ LEFT_OUT = frozenset(
         "pycparser",
     }
 )
-# Our own modules that need the packages above.
+# Our own modules that need the packages above, or that start programs.
 MODULES_LEFT_OUT = (
     "forge_client",
     "forge_worker",
+    "forge_functions/init",
     "forge_functions/program.py",
     "forge_functions/server.py",
     "forge_functions/middleware/slow_clients.py",

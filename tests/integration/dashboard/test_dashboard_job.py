@@ -362,7 +362,7 @@ def test_acts_on_one_job_lead_back_to_it(api: Api, ann: Guest) -> None:
     failed = ann.page(f"/jobs/{job}")
     assert failed.count("exit code 139") == 3
     assert "no retries were allowed (1 failed attempt)" in failed
-    assert f"look at its last output <code>forge logs {job} --tail 20</code>" in failed
+    assert f"look at its last output: <code>forge logs {job} --tail 20</code>" in failed
     assert "exit_code" not in failed
     # What is wrong is a heading, and said once; why it failed is not asked for with each refresh.
     error = failed.partition('class="failure"')[2].partition("</section>")[0]

@@ -108,7 +108,7 @@ def test_many_wait_on_few_threads(
     with api.rig.database.connection() as connection:
         busy = connection.execute(
             "SELECT count(*) AS n FROM pg_stat_activity"
-            " WHERE datname = current_database() AND query LIKE 'LISTEN%'"
+            " WHERE datname = current_database() AND query LIKE '%LISTEN forge'"
         ).fetchall()
     assert busy[0]["n"] == 1
     jobs = api.rig.submit_many(50)
@@ -214,7 +214,7 @@ def test_hints_are_heard_again_after_the_database_cut_the_connection(
     until_waiting(worker.api, eventually)
     cut = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND query LIKE 'LISTEN%%'"
+        " WHERE datname = current_database() AND query LIKE '%%LISTEN forge'"
     )
     eventually(lambda: worker.api.rig.rows(cut))
     eventually(lambda: worker.api.rig.rows(cut))

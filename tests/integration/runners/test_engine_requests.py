@@ -57,7 +57,9 @@ def test_job_needs_few_requests(bench: Bench, requests: list[str]) -> None:
     # The second look is missing if the job has ended before the first one.
     assert requests[:3] == ["POST create", "POST start", "GET json"]
     assert requests[-1].startswith("DELETE ")
-    assert len(requests) <= 6
+    # Once ended, it is asked whether others stopped it.
+    assert [each.partition("?")[0] for each in requests].count("GET events") == 1
+    assert len(requests) <= 7
 
 
 def test_code_of_a_job_is_void_if_the_engine_was_another_meanwhile(
