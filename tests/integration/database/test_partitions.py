@@ -215,7 +215,7 @@ def planned(name: str) -> list[str]:
 
 
 def test_what_waits_for_a_row_does_not_choose_partitions_as_it_runs(rig: Rig) -> None:
-    """If the row changed meanwhile, Postgres 18 crashes, or chooses by the values of another."""
+    """With such a plan, Postgres 18.4 has crashed."""
     waiting = [name for name in statements() if "UPDATE" in statement(name) and name != "thin"]
     queries = {name: planned(name) for name in (*waiting, "thin:metric", "thin:sample")}
     queries["forge_suspect"] = ["SELECT forge_suspect('')"]
