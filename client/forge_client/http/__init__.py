@@ -76,7 +76,7 @@ def checked_key(text: str, where: str) -> str:
     if not _KEY.fullmatch(key):
         raise _wrong(
             f"{where} does not contain an API key",
-            "it is one line without spaces, as shown at its creation",
+            "copy all of it: one line without spaces, from fgk_ on unless an issuer made it",
         )
     return key
 
