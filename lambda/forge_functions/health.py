@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from functools import partial
 from threading import Event, Lock, Thread
 from time import monotonic
 
@@ -113,7 +112,7 @@ class Health:
             raise Wrong("its URL does not name a store") from error
         other = ""
         with suppress(ForgeError):
-            other = other_store(self._open_database(), store.url, partial(_has, store))
+            other = other_store(self._open_database(), store.url, store.size)
         if other:
             raise Unsure("the queue keeps its objects in another one; a server uses the wrong one")
 
@@ -141,14 +140,10 @@ def _finding(name: str, look: Future[None], until: float) -> Finding:
     return Finding(name, CheckResult.OK)
 
 
-def _has(store: Store, key: str) -> bool:
-    return store.size(key) is not None
-
-
 def remember(database: Database, store: Store) -> None:
     """Remember the store, or log in which other one the queue's objects are."""
     try:
-        other = remember_store(database, store.url, partial(_has, store))
+        other = remember_store(database, store.url, store.size)
     except StoreError as error:
         log.warning("store_not_compared", error=error.message)
         return

@@ -69,7 +69,7 @@ def run(serving: Callable[[], Callable[[FunctionsSettings], None]]) -> None:
         FunctionsSettings,
         lambda: faults.of_command_line(FunctionsSettings),
         words=WORDS,
-        more=lambda given: [*tls_faults(given)],
+        more=tls_faults,
     )
     with faults.ending(NAME):
         serving()(settings)

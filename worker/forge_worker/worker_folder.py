@@ -96,10 +96,8 @@ class HeldFolder:
             return False
         try:
             return not os.path.samestat(os.fstat(self._held), self.path.stat())
-        except (FileNotFoundError, NotADirectoryError):
-            return True
         except OSError as error:
-            return error.errno == errno.ESTALE
+            return error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
 
 
 @contextmanager

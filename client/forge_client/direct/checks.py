@@ -153,7 +153,7 @@ def _store(connection: QueueConnection) -> list[Check]:
 def _another_store(connection: QueueConnection, database: Callable[[], Database]) -> list[Check]:
     with translated():
         store = open_store(connection.store())
-        other = other_store(database(), store.url, lambda key: store.size(key) is not None)
+        other = other_store(database(), store.url, store.size)
     if not other:
         return []
     detail = f"the queue keeps its objects in {other}, not in {store.url}"

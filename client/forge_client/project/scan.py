@@ -250,7 +250,6 @@ class _Scan:
 
     def _followed(self, path: Path, name: str) -> Path:
         target = Path(os.path.realpath(path))  # unlike resolve(), it accepts circular links
-        hint = ANNEX_HINT if ANNEX in path.readlink().as_posix() else IGNORE_HINT
         if not target.is_relative_to(self.root):
             raise BundleError(
                 f"{name} is a link to {target}, outside {self.root}",
@@ -258,12 +257,12 @@ class _Scan:
                 hint=f"replace it with a copy, or {IGNORE_HINT}",
             )
         if not target.exists():
-            raise BundleError(f"{name} is a broken link", code="link_broken", hint=hint)
+            raise BundleError(f"{name} is a broken link", code="link_broken", hint=_hint(path))
         if left_out := ALWAYS.intersection(target.relative_to(self.root).parts):
             raise BundleError(
                 f"{name} is a link into {min(left_out)}, which is never packed",
                 code="link_leaves_folder",
-                hint=hint,
+                hint=_hint(path),
             )
         return target
 
@@ -278,6 +277,10 @@ class _Scan:
             yield
         finally:
             self.open_folders.pop()
+
+
+def _hint(link: Path) -> str:
+    return ANNEX_HINT if ANNEX in link.readlink().as_posix() else IGNORE_HINT
 
 
 def _is_editors_lock(link: Path) -> bool:

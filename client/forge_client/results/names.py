@@ -228,7 +228,7 @@ def require_moment(name: str, text: str) -> None:
     try:
         quantities.moment(text, datetime.now(UTC))
     except ValueError as error:
-        raise _no_moment(f"{name}: {error}") from None
+        raise OptionInvalid(f"{name}: {error}", quantities.MOMENTS_HINT) from None
 
 
 def age(name: str, given: timedelta | str, backend: Backend) -> timedelta:
@@ -246,9 +246,5 @@ def age(name: str, given: timedelta | str, backend: Backend) -> timedelta:
         now = backend.overview().at
         back = now - quantities.moment(given, now, None)
     if back < timedelta(seconds=1):
-        raise _no_moment(f"{name}: {given!r} has not come yet")
+        raise OptionInvalid(f"{name}: {given!r} has not come yet", quantities.MOMENTS_HINT)
     return back
-
-
-def _no_moment(message: str) -> ClientError:
-    return OptionInvalid(message, hint=quantities.MOMENTS_HINT)

@@ -319,7 +319,7 @@ class Administration:
         """
         changes = _made(TeamChanges, {"join": several(join), "leave": several(leave), **limits})
         if leave:
-            require_members(self.backend.team(name), several(leave))
+            require_members(self.backend.team(name), changes.leave)
         if join and (remark := new_team(name, [team.name for team in self.backend.teams()])):
             warn(remark)
         return self.backend.admin.change_team(name, changes)

@@ -70,7 +70,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             bound = named.bind(*args, **kwargs)
         except TypeError:
             return function(*args, **kwargs)  # which says what is missing
-        for name in kinds_by_name.keys() & bound.arguments.keys():
+        for name in (each for each in kinds_by_name if each in bound.arguments):
             kinds, given = kinds_by_name[name], bound.arguments[name]
             many = named.parameters[name].kind is Parameter.VAR_POSITIONAL
             bound.arguments[name] = (

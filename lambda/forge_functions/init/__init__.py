@@ -109,7 +109,7 @@ def _require_valid(given: Answers, settings: Settings) -> None:
     server = {name: value for name, value in settings[service.SERVER].items() if name not in ours}
     with _environment(server):
         whole = FunctionsSettings.model_validate
-        faults.read(NAME, FunctionsSettings, partial(whole, {}), more=lambda it: [*tls_faults(it)])
+        faults.read(NAME, FunctionsSettings, partial(whole, {}), more=tls_faults)
     with _environment(settings[service.SWEEPER]):
         faults.read(NAME, ProcessSettings, partial(ProcessSettings.model_validate, {}))
 
@@ -153,7 +153,7 @@ def _require_its_own(given: Answers, server: Mapping[str, str]) -> None:
     """Refuse the database of another lab, whose objects are in a store of that one."""
     with _environment(server), Database(server["FORGE_DATABASE_URL"], size=1) as database:
         store = open_store(server["FORGE_STORE_URL"])
-        other = other_store(database, store.url, lambda key: store.size(key) is not None)
+        other = other_store(database, store.url, store.size)
     told = f"the queue in this database keeps its objects in {other}, not in {store.url}"
     if other and (kept := read(given.file).get("FORGE_STORE_URL")) in {other, store.url}:
         say(f"beware: {told}; here it was {kept}")

@@ -159,11 +159,11 @@ def with_a_port(
 ) -> dict[str, str]:
     """Return the sweeper's settings with a port of its own, if another one has the usual one."""
     name = LISTENS[SWEEPER][1]
-    usual = {**sweeper, name: HEALTH_PORT}
-    its_own = _is_up(answers, SWEEPER) and server["FORGE_PORT"] != HEALTH_PORT
-    if name in sweeper or its_own:
+    if name in sweeper:
         return sweeper
-    if server["FORGE_PORT"] != HEALTH_PORT and not _refusal(*_place(usual, SWEEPER)):
+    if server["FORGE_PORT"] != HEALTH_PORT and (
+        _is_up(answers, SWEEPER) or not _refusal(*_place(sweeper, SWEEPER))
+    ):
         return sweeper
     with socket.create_server((LOOPBACK, 0)) as free:
         return {**sweeper, name: str(free.getsockname()[1])}

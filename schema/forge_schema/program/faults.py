@@ -7,7 +7,7 @@ fails later ends the program with a line of the same form.
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import zip_longest
@@ -40,7 +40,7 @@ def read(
     run: Callable[[], S],
     *,
     words: Mapping[str, str] | None = None,
-    more: Callable[[Mapping[str, str]], Sequence[str]] = lambda _: (),
+    more: Callable[[Mapping[str, str]], Iterable[str]] = lambda _: (),
 ) -> S:
     """Return the settings; without valid ones, print a line for each fault and exit.
 

@@ -5,14 +5,13 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any
 
 from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.job_filter import Bound, Filter
-from forge_schema.model.errors import ForgeError
+from forge_schema.model.errors import ForgeError, nearest
 from forge_schema.model.job import JobUnknown, possible_job
 from forge_schema.model.quantities import moment, names_text
 from forge_schema.model.states import Reason, State, in_words
@@ -305,8 +304,7 @@ def _near(database: Database, params: Mapping[str, Any]) -> str:
     """Ask for the name that may be meant, of those of the owner's newest jobs."""
     every = {**params, "name": ""}  # each name begins with it
     rows = database.rows("named_jobs", again=True, look=LOOK_NAMED, shown=COMPARED, **every)
-    close = get_close_matches(params["name"], {row["name"] for row in rows}, n=1)
-    return f"did you mean {close[0]!r}? " if close else ""
+    return nearest(params["name"], {row["name"] for row in rows})
 
 
 def _unknown(handle: str, owner: str, nth: int | None, near: str) -> JobUnknown:

@@ -205,7 +205,7 @@ def growth(database: Database) -> Growth:
     return Growth(size, tables, objects, row["folder"])
 
 
-def other_store(database: Database, url: str, has: Callable[[str], bool]) -> str:
+def other_store(database: Database, url: str, size: Callable[[str], int | None]) -> str:
     """Return the URL of the store in which a queue keeps its objects, unless it is this one.
 
     That it has another URL says nothing, if it has the objects.
@@ -213,18 +213,18 @@ def other_store(database: Database, url: str, has: Callable[[str], bool]) -> str
     Args:
         database: the queue's database.
         url: the store's URL.
-        has: tells whether an object is in it.
+        size: returns the size of an object in it, None if there is none.
     """
     row = database.row("known_store", again=True) or {}
     keys, known = row.get("keys"), row.get("store")
-    if known == url or (keys and all(map(has, keys))):
+    if known == url or (keys and all(size(key) is not None for key in keys)):
         return ""
     # None is remembered before a server has started since the upgrade.
     return known or ("another store" if keys else "")
 
 
-def remember_store(database: Database, url: str, has: Callable[[str], bool]) -> str:
+def remember_store(database: Database, url: str, size: Callable[[str], int | None]) -> str:
     """Remember a server's store, unless the queue's objects are in the one that is returned."""
-    other = other_store(database, url, has)
+    other = other_store(database, url, size)
     database.rows("remember_store", again=True, store=url, here=not other)
     return other

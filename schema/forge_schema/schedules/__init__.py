@@ -280,8 +280,7 @@ class OpenTransaction(Database):
     It raises the driver's errors, of which `Database.transaction` says what is wrong.
     """
 
-    def __init__(self, connection: Connection, url: str) -> None:
-        self.url = url
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def rows(self, name: str, /, *, again: bool = False, **params: object) -> list[Row]:  # noqa: ARG002 - the transaction is repeated, or nothing is
@@ -300,7 +299,7 @@ def _alone(database: Database, row: Row) -> Iterator[tuple[Database, Row]]:
         yield database, row
         return
     with database.transaction() as connection:
-        locked = OpenTransaction(connection, database.url)
+        locked = OpenTransaction(connection)
         locked.rows("lock_schedule", schedule_id=row["id"])
         # Statements see what was committed before they began, so the lock is taken by another one.
         now = locked.row("schedules", scope=[row["owner"]], name=row["name"])

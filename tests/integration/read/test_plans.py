@@ -208,7 +208,7 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "suspect": lambda w: judged(w.database),
     "queues": lambda w: [Limits(w.database, actor="user:ann").queues(s) for s in SCOPES],
     "queue_id": lambda w: Registry(w.database, actor="user:ann").queue_id(),
-    "known_store": lambda w: remember_store(w.database, "file:///objects", lambda _: True),
+    "known_store": lambda w: remember_store(w.database, "file:///objects", lambda _: 1),
     "workers": lambda w: Registry(w.database, actor="user:ann").workers(),
     "templates": lambda w: Templates(w.database, owner="ann", actor="user:ann").listed(),
     "schedules": lambda w: [listed(w.database, scope) for scope in SCOPES],

@@ -19,7 +19,7 @@ from forge_worker.files.database_moments import SQLITE, newest_lmdb
 from forge_worker.files.formats import arrays, compressed, documents
 from forge_worker.files.formats.folders import SAFETENSORS, ZIP, is_half
 from forge_worker.files.formats.records import BrokenFile, records
-from forge_worker.files.safe_files import Status, entered, opened_in
+from forge_worker.files.safe_files import Status, entered, opened_in, parts_of
 
 HEAD_BYTES = 4096
 SQLITE_HEAD = 100
@@ -243,9 +243,9 @@ class Doubt:
         return status[0] == 0 or not (changed_ns > written_ns or self._went_on(written_ns))
 
     def _went_on(self, since_ns: int) -> bool:
-        parts = self.relative.split("/")
+        parts = parts_of(self.relative)
         for depth, name in enumerate(parts):
-            with entered(self.root, tuple(parts[:depth])) as folder:
+            with entered(self.root, parts[:depth]) as folder:
                 if os.fstat(folder).st_mtime_ns >= since_ns or _named(folder, name, since_ns):
                     return True
         return False

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 from forge_schema.model.admin import Team, TeamChanges
 
+from forge_client.backend import Backend
 from forge_client.cli.admin.queues import used
 from forge_client.cli.options import names
 from forge_client.cli.options.command_line import VerbNames
@@ -64,7 +65,7 @@ def join(context: typer.Context, team: TeamName, owners: Owners) -> None:
     """Put owners into a team, which is made if it is new; they leave the team before."""
     with backend_of(context) as backend:
         near = new_team(team, [row.name for row in backend.teams()])
-    _change(context, team, TeamChanges(join=owners))
+        _change(backend, team, TeamChanges(join=owners))
     if near:
         narration.say(near, "yellow")
 
@@ -74,7 +75,7 @@ def leave(context: typer.Context, team: TeamName, owners: Owners) -> None:
     """Take owners out of a team."""
     with backend_of(context) as backend:
         require_members(backend.team(team), owners)
-    _change(context, team, TeamChanges(leave=owners))
+        _change(backend, team, TeamChanges(leave=owners))
 
 
 @app.command()
@@ -85,7 +86,6 @@ def remove(context: typer.Context, team: TeamName) -> None:
     narration.say(f"team {team} removed")
 
 
-def _change(context: typer.Context, team: str, changes: TeamChanges) -> None:
-    with backend_of(context) as backend:
-        now: Team = backend.admin.change_team(team, changes)
+def _change(backend: Backend, team: str, changes: TeamChanges) -> None:
+    now: Team = backend.admin.change_team(team, changes)
     narration.say(f"team {team}: {', '.join(now.owners) or 'nobody'}")

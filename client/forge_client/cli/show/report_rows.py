@@ -69,7 +69,7 @@ def show_report(backend: "Backend", name: str, part: ReportPart, form: ReportFor
         ends = f" until {part.until}" if part.until else ""
         narration.say("no rows" + (f" since {bound}" if bound else "") + ends + all_of_it)
         return
-    if read > most and most < len(rows) < read:
+    if most < len(rows) < read:
         narration.say(f"{most} of {counted(len(rows), 'row')}; --count shows more")
     elif len(rows) >= most:
         narration.say(f"there may be more than {counted(most, 'row')}; --count shows more")

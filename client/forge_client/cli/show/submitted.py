@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.quantities import counted, size_text
 from forge_schema.model.states import in_state
-from forge_schema.service.submitting import merged
 
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, brief, inline
@@ -69,6 +68,8 @@ def _submitted(backend: Backend, job_id: int) -> JobDetail:
 
 def show_plan(settings: Settings, whole: PreparedSubmit, form: Format) -> None:
     """Show jobs and their files, checked by the queue if one answers. Nothing is stored."""
+    from forge_schema.service.submitting import merged  # noqa: PLC0415 - only for this
+
     template: Mapping[str, Any] = {}
     try:
         with connect(settings) as backend:

@@ -191,12 +191,12 @@ def _read(file: BinaryIO, offset: int, size: int) -> bytes:
 @contextmanager
 def _translated(key: str, url: str, proxy: Proxy | None) -> Iterator[None]:
     # The URL is as good as a password for a while, so no message contains all of it.
-    parts = urlsplit(url)
-    place = f"{parts.scheme}://{parts.netloc}"
-    ours = parts.path.startswith(PATH)
     try:
         yield
     except HTTPError as error:
+        parts = urlsplit(url)
+        place = f"{parts.scheme}://{parts.netloc}"
+        ours = parts.path.startswith(PATH)
         why = str(below(error, OSError) or error) or type(error).__name__
         raise StoreUnreachable(
             f"the store at {place} did not answer for {key}"

@@ -381,8 +381,8 @@ class ContainerHandle:
         elif by := "" if self._told else stopped_with(self._engine, container, state):
             # As when the engine stops: it may have saved its state and exited with 0.
             detail = f"somebody stopped its container by the engine ({by})"
-            ended = _finished_ns(state), state["ExitCode"]
-            self._end(Exit(None, state["OOMKilled"], detail, *ended))
+            at_ns = _finished_ns(state)
+            self._end(Exit(None, state["OOMKilled"], detail, at_ns, state["ExitCode"]))
         else:
             at_ns = _finished_ns(state)
             seen = Exit(state["ExitCode"], state["OOMKilled"], state["Error"], at_ns)

@@ -122,8 +122,8 @@ def deals(pid: int, number: int) -> bool:
 
 def catches(pids: Collection[int], number: int) -> bool | None:
     """Return whether one of these processes handles a signal, or waits for it; None without any."""
-    masks = (_status(pid).get(name, b"0") for pid in pids for name in (b"SigCgt", b"SigBlk"))
-    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks) if pids else None
+    masks = (b"SigCgt", b"SigBlk")
+    return any(_has(status, number, *masks) for status in map(_status, pids)) if pids else None
 
 
 def is_shell(pid: int) -> bool:
@@ -137,7 +137,7 @@ def is_shell(pid: int) -> bool:
 
 def is_untrapped(pid: int, number: int) -> bool:
     """Return whether a process is a shell without a trap for a signal."""
-    return is_shell(pid) and not int(_status(pid).get(b"SigCgt", b"0"), 16) >> (number - 1) & 1
+    return is_shell(pid) and not _has(_status(pid), number, b"SigCgt")
 
 
 def said_of(processes: list[Process], when: str) -> bytes:
@@ -161,12 +161,16 @@ def _status(pid: int) -> dict[bytes, bytes]:
     return {name: value.strip() for name, _, value in (line.partition(b":") for line in lines)}
 
 
+def _has(status: dict[bytes, bytes], number: int, *masks: bytes) -> bool:
+    """Return whether a signal is in one of a process's masks."""
+    return any(int(status.get(mask, b"0"), 16) >> (number - 1) & 1 for mask in masks)
+
+
 def _process(pid: int, number: int) -> Process | None:
     status = _status(pid)
     if status.get(b"State", b"Z").startswith(DEAD):
         return None
-    masks = (int(status.get(name, b"0"), 16) for name in (b"SigCgt", b"SigIgn", b"SigBlk"))
-    deals = any(mask >> (number - 1) & 1 for mask in masks)
+    deals = _has(status, number, b"SigCgt", b"SigIgn", b"SigBlk")
     name = status.get(b"Name", b"?").decode(errors="replace")
     shown = "".join(char if char.isprintable() else "?" for char in name)
     return Process(pid, int(status.get(b"PPid", b"0")), shown, deals)

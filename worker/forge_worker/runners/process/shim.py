@@ -303,11 +303,12 @@ class Shim:
         A shell that would only die of the signal, and has not, got none: its script may have sent
         it itself, as `pkill python` does. Python undoes its handlers before it ends.
         """
-        asked = self._notice is not None or self._killed or self._oom
+        if self._notice is not None or self._killed or self._oom:
+            return
         since = self._ended_at - max(self._order.grace_s, SWEPT_S)
+        died_of = -os.waitstatus_to_exitcode(self._status or 0)
         for number, (at, handled) in self._overheard.items():
-            died = os.waitstatus_to_exitcode(self._status or 0) == -number
-            if not asked and at > since and (handled or died):
+            if at > since and (handled or number == died_of):
                 self._swept = number
 
     def _say_what_was_killed(self) -> None:

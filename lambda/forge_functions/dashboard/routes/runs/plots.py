@@ -29,6 +29,11 @@ class Axis:
     ticks: Sequence[tuple[float, str]]
     numeric: bool
 
+    @property
+    def called(self) -> str:
+        """Its name as a heading has it: `loss best`."""
+        return self.name.split(".", 1)[-1].replace(".", " ")
+
 
 def axis(name: str, values: Sequence[object]) -> Axis | None:
     """Return the axis of these values; None if they are one, or are too many words."""
@@ -108,11 +113,6 @@ class Plots:
             ])
             for each in given if each.numeric
         ]  # fmt: skip
-
-    @property
-    def called(self) -> str:
-        """The target as a heading has it: `loss best`."""
-        return self.target.split(".", 1)[-1].replace(".", " ")
 
     def across(self, n: int) -> int:
         """Return where an axis stands."""
