@@ -195,6 +195,7 @@ def test_a_file_in_a_steps_folder_is_complete_once_the_program_went_on(
         ("model-0000%d-of-00003.bin", "model.bin.index.json"),
         ("ckpt.data-0000%d-of-00003", "ckpt.index"),
         ("latest/__%d_0.distcp", "latest/.metadata"),
+        ("__%d_0.distcp", ".metadata"),
     ],
 )
 @pytest.mark.parametrize("saves", [1, 2])

@@ -151,7 +151,7 @@ def _stem(path: str) -> tuple[str, bool]:
             index = PARTS_INDEX.fullmatch(name)
             return (f"{folder}{slash}{index[1]}", True) if index else (stem, True)
         return stem, True
-    if suffix == "distcp" or path.endswith(METADATA):
+    if suffix == "distcp" or f"/{path}".endswith(METADATA):
         return f"{path.rpartition('/')[0]}/{METADATA}", True
     if "-of-" in path and (part := PART.fullmatch(path)):
         return part[1] or part[2], True
