@@ -82,7 +82,10 @@ def small_life(site: Site, teller: Teller) -> Scene:
     bed.worker()
     ends = {
         "succeeded": bed.submit(bed.python, "-c", "print('well')", name="resnet-50"),
-        "failed": bed.submit(bed.python, "-c", "raise SystemExit(3)", name="vit-large"),
+        # Its command is one that scrolls.
+        "failed": bed.submit(
+            bed.python, "-c", "raise SystemExit(3)", *["--rate=0.001"] * 40, name="vit-large"
+        ),
     }
     waiting = waits(site, name="llama-7b")
     running = bed.submit(*teller.command(bed.python), name="digits")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from support.client.command import command
+from support.waiting import eventually
 from support.workers.worker import bed
 
 if TYPE_CHECKING:
@@ -16,8 +17,17 @@ if TYPE_CHECKING:
 SMALL = ("--cpus", "1", "--memory", "64MiB", "--disk", "64MiB")
 
 
+def asleep(made: Bed) -> int:
+    with made.database.connection() as connection:
+        return len(connection.execute("SELECT worker_id FROM idle").fetchall())
+
+
 def ran_on(forge: Command, made: Bed, *wishes: str) -> str:
-    """Submit a job with some wishes, wait for its end, and return its worker."""
+    """Submit a job with some wishes, wait for its end, and return its worker.
+
+    Who is woken first is a choice among idle workers, so both must be idle by then.
+    """
+    eventually(lambda: asleep(made) == 2)
     job = int(forge("submit", *SMALL, *wishes, ".", "--", "true").stdout)
     made.succeeds(job)
     return str(made.jobs.attempts(job)[0]["worker"]).partition("-")[0]
@@ -28,8 +38,8 @@ def test_a_job_goes_to_the_machine_that_its_price_and_its_wish_allow(
 ) -> None:
     (tmp_path / "bed").mkdir()
     with bed("process", tmp_path / "bed", database_url) as made:
-        made.worker("dear", price_per_hour=3600)
-        made.worker("spot", price_per_hour=900, spot_machine="yes")
+        made.worker("dear", price_per_hour=3600, poll_s=600)
+        made.worker("spot", price_per_hour=900, spot_machine="yes", poll_s=600)
         reach = {"FORGE_DATABASE_URL": database_url, "FORGE_STORE_URL": made.store.url}
         forge = command(tmp_path, **reach)
         assert ran_on(forge, made) == "spot"
