@@ -18,10 +18,12 @@ if TYPE_CHECKING:
         Unreachable,
     )
     from forge_client.project.environment.active import installed
+    from forge_client.project.submit import DryRun
     from forge_client.sdk.aio import AsyncClient, AsyncJob, AsyncSweep
     from forge_client.sdk.client import Client
     from forge_client.sdk.functions import FunctionJob, JobFunction, job
     from forge_client.sdk.job import Job, JobCancelled, JobFailed
+    from forge_client.sdk.sending import dry_run
     from forge_client.sdk.spec import JobSpec, JobWithCommand
     from forge_client.sdk.sweeps import Sweep, Waited, as_completed, wait
 
@@ -33,6 +35,7 @@ __all__ = [
     "Client",
     "ClientError",
     "Conflict",
+    "DryRun",
     "FunctionJob",
     "InvalidInput",
     "Job",
@@ -50,6 +53,7 @@ __all__ = [
     "Waited",
     "WorkerInfo",
     "as_completed",
+    "dry_run",
     "installed",
     "job",
     "wait",
@@ -64,6 +68,8 @@ PLACES = {
     "forge_client.sdk.functions": ("FunctionJob", "JobFunction", "job"),
     "forge_client.sdk.job": ("Job", "JobCancelled", "JobFailed"),
     "forge_client.project.environment.active": ("installed",),
+    "forge_client.project.submit": ("DryRun",),
+    "forge_client.sdk.sending": ("dry_run",),
     "forge_client.sdk.spec": ("JobSpec", "JobWithCommand"),
     "forge_client.sdk.sweeps": ("Sweep", "Waited", "as_completed", "wait"),
     "forge_schema.model.job": ("JobStatus",),

@@ -87,7 +87,7 @@ def _patterns(lines: tuple[str, ...]) -> "GitIgnoreSpec":
 class LeftOut:
     """A path below the bundle's root that was left out, and why."""
 
-    name: str
+    path: str
     why: str
 
 
@@ -151,14 +151,14 @@ def sentence(left_out: Sequence[LeftOut]) -> str:
     if not left_out:
         return ""
     by_reason = sorted(
-        left_out, key=lambda entry: (entry.why != "credentials", entry.why, entry.name)
+        left_out, key=lambda entry: (entry.why != "credentials", entry.why, entry.path)
     )
     groups = [
-        f"{_names([entry.name for entry in group])} ({why})"
+        f"{_names([entry.path for entry in group])} ({why})"
         for why, group in groupby(by_reason, key=lambda entry: entry.why)
     ]
     secret = "use --secret, or " if by_reason[0].why == "credentials" else ""
-    return f"left out: {'; '.join(groups)}; {secret}--include {shlex.quote(by_reason[0].name)}"
+    return f"left out: {'; '.join(groups)}; {secret}--include {shlex.quote(by_reason[0].path)}"
 
 
 def _names(names: Sequence[str]) -> str:

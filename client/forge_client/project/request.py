@@ -401,6 +401,9 @@ def refused(first: Mapping[str, Any], *, of_job: bool = True) -> ClientError:
     return ClientError(in_own_words(_fault(field, first)), hint=hint, code="spec_invalid")
 
 
+DRY_RUN = 'write forge_client.dry_run(client.submit, ".", "python train.py")'
+
+
 def check_fields(names: Iterable[str]) -> None:
     """Check that a job has fields of these names; `ClientError` if it has no such field."""
     for name in names:
@@ -420,7 +423,8 @@ def invalid(error: ValidationError, known: Iterable[str] = ()) -> ClientError:
 
 def _unknown(field: str) -> ClientError:
     fault = f"a job has no field {field!r}"
-    return ClientError(fault, hint=_meant(field, KNOWN), code="spec_invalid")
+    hint = DRY_RUN if field == "dry_run" else _meant(field, KNOWN)
+    return ClientError(fault, hint=hint, code="spec_invalid")
 
 
 def _meant(field: str, known: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,8 @@ from forge_client.project.bundle import Listing, scan
 from forge_client.project.environment.packages import RUNNERS, WithPackages
 from forge_client.project.environment.tools.run import is_notebook
 from forge_client.project.forge_toml import Project, naming_the_file
-from forge_client.project.notices import notices
+from forge_client.project.listing import LeftOut
+from forge_client.project.notices import Missed, missing, notices
 from forge_client.project.request import Request, no_command
 from forge_client.project.submission import (
     LIMIT,
@@ -95,6 +96,35 @@ class PreparedSubmit:
         return [{**spec, **shown(spec)} for spec in self.specs]
 
 
+@dataclass(frozen=True)
+class PlannedFile:
+    """A file that a job would have, at a path in its folder; a link has its text."""
+
+    path: str
+    bytes: int
+    link: str | None = None
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What would be submitted: the jobs as the queue takes them, and the files they would have.
+
+    `left_out` is what is never packed unasked, and `ignored` what ignore files leave out of data
+    and code. `packages` says what the jobs install.
+    """
+
+    jobs: tuple[dict[str, Any], ...]
+    files: tuple[PlannedFile, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    ignored: tuple[Missed, ...] = ()
+    packages: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """The size of the files, before compression."""
+        return sum(file.bytes for file in self.files)
+
+
 def packed(
     project: Project,
     folder: Path,
@@ -151,6 +181,39 @@ def checked(backend: Backend, ready: PreparedSubmit) -> PreparedSubmit:
         backend.check(ready.specs)
     tell_packages(ready)
     return ready
+
+
+def planned(backend: Backend, ready: PreparedSubmit) -> DryRun:
+    """Have the queue check jobs, and return what would be submitted. Nothing is stored.
+
+    Raises:
+        ClientError: the queue refuses a job, or nothing answers.
+    """
+    ready = checked(backend, ready)
+    name = ready.parcel and ready.parcel.config
+    return unchecked(ready, backend.template(name).spec if name else {})
+
+
+def planned_again(backend: Backend, spec: dict[str, Any]) -> DryRun:
+    """Have the queue check a job whose files it has, and return what would be submitted."""
+    backend.check([spec])
+    return DryRun((spec,))
+
+
+def unchecked(ready: PreparedSubmit, template: Mapping[str, Any]) -> DryRun:
+    """Return what would be submitted, with the fields of a template below those of the jobs."""
+    from forge_schema.service.submitting import merged  # noqa: PLC0415 - only for this
+
+    listing = ready.listing
+    # Folders are seen by what is in them.
+    packed = (entry for entry in listing.entries if not entry.folder or entry.link)
+    return DryRun(
+        tuple(merged(template, job) for job in ready.shown()),
+        tuple(PlannedFile(entry.name, entry.size, entry.link) for entry in packed),
+        listing.left_out,
+        tuple(missing(listing)),
+        tuple(ready.whole.notes) if ready.whole else (),
+    )
 
 
 def uploaded(backend: Backend, ready: PreparedSubmit) -> list[dict[str, Any]]:

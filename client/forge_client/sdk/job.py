@@ -22,6 +22,7 @@ from forge_client.findings import all_metrics, all_tests
 from forge_client.project.checkpoint_names import own_checkpoint
 from forge_client.project.request import Request, several, words
 from forge_client.project.submission import repeated
+from forge_client.project.submit import planned_again
 from forge_client.results.endings import check_acted, decisive, ending
 from forge_client.results.log_reader import (
     QUICKEST_S,
@@ -36,6 +37,7 @@ from forge_client.sdk.arguments import checked_verbs, waiting_s
 from forge_client.sdk.function_runner import PICKLED, STORED
 from forge_client.sdk.rows import Rows, jobs_html
 from forge_client.sdk.rows import follow as follow_all
+from forge_client.sdk.sending import end_dry_run
 from forge_client.sdk.spec import ChangedSpec, NamedSpec, Time
 from forge_client.sdk.watch import watch
 
@@ -321,6 +323,7 @@ class Job:
             ClientError: a change is unknown or invalid.
         """
         asked = repeated(self.backend.request(self.id), {"command": command, **changes})
+        end_dry_run(lambda: planned_again(self.backend, asked))
         return Job(self.backend, self.backend.submit([asked])[0])
 
     def code(self, folder: Path | str) -> Path:

@@ -12,10 +12,11 @@ from forge_client.backend import Backend
 from forge_client.errors import OptionInvalid
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import nothing_to_keep, several
+from forge_client.project.submit import planned_again
 from forge_client.sdk.arguments import checked_verbs
 from forge_client.sdk.job import Job
 from forge_client.sdk.rows import Rows
-from forge_client.sdk.sending import Sender, packed, requests
+from forge_client.sdk.sending import Sender, end_dry_run, packed, requests
 from forge_client.sdk.spec import KeptSpec, RepeatedSpec
 
 
@@ -83,6 +84,7 @@ class Plans:
         Raises:
             Conflict: its last job has not ended, and it may not overlap.
         """
+        end_dry_run(lambda: planned_again(self.backend, self.backend.schedule(name).spec))
         return Job(self.backend, self.backend.run_schedule(name, at=datetime.now(UTC)))
 
     def remove_schedule(self, name: str) -> None:

@@ -3,14 +3,14 @@
 import inspect
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from math import isfinite
 from numbers import Integral, Rational, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, overload
 
 from forge_client.backend import Backend
 from forge_client.errors import OptionInvalid
@@ -18,9 +18,16 @@ from forge_client.project import submit
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import NAME, Scalar
 from forge_client.project.request import Request
-from forge_client.project.submit import Parcel
+from forge_client.project.submit import DryRun, Parcel
 from forge_client.settings import Settings
 
+if TYPE_CHECKING:
+    from forge_schema.model.job import Schedule
+
+    from forge_client.sdk.job import Job
+    from forge_client.sdk.sweeps import Sweep
+
+P = ParamSpec("P")
 OURS = "forge_client"
 INCLUDE = re.compile(r"--include '?([^'\s]+)'?")
 MOST = 50
@@ -46,7 +53,81 @@ class Sender:
     def uploaded(self, parcel: Parcel | None, requests: Sequence[Request]) -> list[dict[str, Any]]:
         """Have the queue check jobs, upload their files, and return them as it takes them."""
         ready = submit.prepared(requests, parcel, owner=self.settings.job_owner)
+        if _is_dry.get():
+            raise _DryEnd(submit.planned(self.backend, ready))
         return submit.uploaded(self.backend, ready)
+
+
+# What submits, of the SDK's classes.
+SUBMITTING = {
+    *("submit", "submit_many", "map", "benchmark", "test", "run_handler", "rerun"),
+    *("schedule", "run_schedule"),
+}
+# What is submitted for no values.
+NOTHING = DryRun(())
+_is_dry: ContextVar[bool] = ContextVar("is_dry", default=False)
+
+
+class _DryEnd(Exception):
+    """Ends a call that would store something next."""
+
+    def __init__(self, plan: DryRun) -> None:
+        super().__init__()
+        self.plan = plan
+
+
+@overload
+def dry_run(
+    verb: Callable[P, Coroutine[Any, Any, object]], *args: P.args, **kwargs: P.kwargs
+) -> Coroutine[Any, Any, DryRun]: ...
+@overload
+def dry_run(
+    verb: "Callable[P, Job | Sequence[Job] | Sweep | Schedule]", *args: P.args, **kwargs: P.kwargs
+) -> DryRun: ...
+def dry_run(
+    verb: Callable[P, object], *args: P.args, **kwargs: P.kwargs
+) -> DryRun | Coroutine[Any, Any, DryRun]:
+    """Return what a call would submit, checked by the queue; nothing is stored.
+
+    Args:
+        verb: what submits, such as `client.submit`, `job.rerun`, or `map` of a function.
+        *args: its arguments.
+        **kwargs: its arguments by name.
+
+    Raises:
+        ClientError: it does not submit, or as it does.
+    """
+    kind = type(getattr(verb, "__self__", None)).__module__.partition(".")[0]
+    if kind != OURS or getattr(verb, "__name__", "") not in SUBMITTING:
+        raise OptionInvalid(
+            f"{verb!r} is nothing that submits",
+            hint='give it and its arguments: dry_run(client.submit, ".", "python train.py")',
+        )
+    token = _is_dry.set(True)
+    try:
+        made = verb(*args, **kwargs)
+        return _awaited(made) if inspect.iscoroutine(made) else NOTHING
+    except _DryEnd as end:
+        return end.plan
+    finally:
+        _is_dry.reset(token)
+
+
+async def _awaited(made: Coroutine[Any, Any, object]) -> DryRun:
+    token = _is_dry.set(True)
+    try:
+        await made
+    except _DryEnd as end:
+        return end.plan
+    finally:
+        _is_dry.reset(token)
+    return NOTHING
+
+
+def end_dry_run(plan: Callable[[], DryRun]) -> None:
+    """End a dry run of a job whose files are stored already, and do nothing in others."""
+    if _is_dry.get():
+        raise _DryEnd(plan())
 
 
 def place_of_call() -> Place:

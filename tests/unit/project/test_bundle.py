@@ -175,10 +175,10 @@ class TestLeftOut:
         assert not {one for one in names(listing) if one.lower() == name.lower()}
         assert len(names(listing)) <= len(before) + name.count("/")
         (left,) = listing.left_out
-        assert (name.startswith(left.name), left.why) == (True, "credentials")
+        assert (name.startswith(left.path), left.why) == (True, "credentials")
         said = sentence(listing.left_out)
         assert said == (
-            f"left out: {left.name} (credentials); use --secret, or --include {left.name}"
+            f"left out: {left.path} (credentials); use --secret, or --include {left.path}"
         )
 
     @pytest.mark.parametrize("name", [".env.example", ".env.sample", ".env.template", "env.py"])
@@ -194,7 +194,7 @@ class TestLeftOut:
         trees.write(project, {".env": b"A=1", "certs/ca.pem": b"x", "certs/my.key": b"y"})
         listing = scan(project, include=[".env", "certs/*.pem"])
         assert {".env", "certs/ca.pem"} <= set(names(listing))
-        assert [one.name for one in listing.left_out] == ["certs/my.key"]
+        assert [one.path for one in listing.left_out] == ["certs/my.key"]
 
     def test_patterns_that_include_nothing_are_named(self, project: Path) -> None:
         trees.write(project, {".env": b"A=1", ".aws/credentials": b"k"})
@@ -224,7 +224,7 @@ class TestLeftOut:
         (project / "settings").symlink_to(".env")
         listing = scan(project)
         assert "settings" not in names(listing)
-        assert [one.name for one in listing.left_out] == [".env", "settings"]
+        assert [one.path for one in listing.left_out] == [".env", "settings"]
 
     def test_the_bundle_of_a_folder_is_the_same_with_credentials_or_without(
         self, project: Path

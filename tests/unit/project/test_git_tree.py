@@ -204,7 +204,7 @@ def test_what_git_tracks_is_packed_though_it_is_ignored(full: Path) -> None:
     names = {entry.name for entry in listing.entries}
     assert {"sub/keep.ckpt", "sub/data/kept.csv"} <= names
     assert not names & {"sub/data/d.csv", "sub/data/empty", ".env"}
-    assert [one.name for one in listing.left_out] == [".env"]
+    assert [one.path for one in listing.left_out] == [".env"]
 
 
 def test_what_is_not_on_the_disk_is_not_packed(project: Path) -> None:

@@ -16,13 +16,14 @@ PYRIGHT = Path(sys.executable).with_name("basedpyright")
 WRONG = (
     'client.submit(".", "ls", gpu=1)',
     'client.submit(".", "ls", gpus="one")',
+    'dry_run(client.submit, ".", "ls", gpus="one")',
     'client.submit_many([{"cmd": "ls"}])',
     'train.submit("0.1")',
     "text: str = train.submit(0.1).result()",
     "aside: str = client.jobs()",
 )
 BEFORE = """
-from forge_client import Client, job
+from forge_client import Client, dry_run, job
 client = Client()
 @job(gpus=1)
 def train(rate: float) -> int:

@@ -192,6 +192,16 @@ class Reading:
         nothing = "no workers: start one with `forge-worker`, or all of it with `forge up`"
         return answer(lines or [nothing], "explain(JOB) says which of them a job fits")
 
+    def schedules(self) -> str:
+        """List the schedules: their times, and how their last job ended."""
+        lines = [
+            f"{kept.name}: {kept.cron} {kept.timezone}, {'paused' if kept.paused else 'active'}"
+            + (f", last job {kept.last_job_id} {kept.last_state}" if kept.last_job_id else "")
+            + (f", error: {_short(kept.error)}" if kept.error else "")
+            for kept in self._client().schedules()[:MOST_ROWS]
+        ]
+        return answer(lines or ["no schedules"], "run_schedule(NAME) submits a job of one now")
+
     def fields(self) -> str:
         """List the fields of a job that `submit` and `submit_sweep` take, one in a line."""
         lines = [

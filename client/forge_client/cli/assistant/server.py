@@ -3,6 +3,7 @@
 Its tools are methods of `Reading` and `Acting`.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib.metadata import version
@@ -15,12 +16,20 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
-from forge_client.cli.assistant.reading import NO_FILES, JobHandle, Reading, answer
+from forge_client.cli.assistant.reading import (
+    MOST_NAMES,
+    NO_FILES,
+    JobHandle,
+    Reading,
+    answer,
+)
 from forge_client.errors import FIELDS_HINT, ClientError, as_client_error
+from forge_client.project.submit import DryRun
+from forge_client.sdk import sending
 from forge_client.sdk.arguments import IN_PYTHON
 from forge_client.sdk.client import Client
 from forge_client.sdk.job import Job
-from forge_client.sdk.spec import JobSpec
+from forge_client.sdk.spec import JobSpec, NamedSpec
 
 INSTRUCTIONS = (
     "Forge runs training jobs from a queue. Submit a folder with submit() or submit_sweep(), wait()"
@@ -50,6 +59,8 @@ class Acting:
         command: str | list[str],
         fields: dict[str, Any] | None = None,
         key: str = "",
+        *,
+        dry_run: bool = False,
     ) -> str:
         """Submit a folder's code and a command as one job.
 
@@ -61,12 +72,38 @@ class Acting:
                 fields() lists them.
             key: a word of your own, the same if you repeat this call after a lost answer: then it
                 is submitted once.
+            dry_run: whether to only check it, and say what would be submitted.
         """
-        job = self._client().submit(_absolute(folder), command, **_fields(fields, key))
-        return answer(
-            [f"job {job.id} {job.name!r} is submitted", *_stuck(job)],
-            f"wait({job.id}), logs({job.id})",
-        )
+        verb, folder, given = self._client().submit, _absolute(folder), _fields(fields, key)
+        if dry_run:
+            return _planned(sending.dry_run(verb, folder, command, **given))
+        return _submitted(verb(folder, command, **given))
+
+    def rerun(
+        self,
+        job: JobHandle,
+        command: str | list[str] = "",
+        fields: dict[str, Any] | None = None,
+        key: str = "",
+    ) -> str:
+        """Submit a job again: the same code, command and fields, but for what is given.
+
+        Args:
+            job: its id, its name, or `@last`.
+            command: another command.
+            fields: fields that differ, as `submit` takes them.
+            key: as for `submit`.
+        """
+        changes = cast("NamedSpec", _fields(fields, key))
+        return _submitted(self._reading.named(job).rerun(command or None, **changes))
+
+    def run_schedule(self, name: str) -> str:
+        """Submit a job of a schedule now. Its times stay.
+
+        Args:
+            name: the schedule's name.
+        """
+        return _submitted(self._client().run_schedule(name))
 
     def submit_sweep(
         self,
@@ -76,6 +113,8 @@ class Acting:
         fields: dict[str, Any] | None = None,
         repeat: int = 1,
         key: str = "",
+        *,
+        dry_run: bool = False,
     ) -> str:
         """Submit one job for each combination of parameters, all of them or none.
 
@@ -87,10 +126,13 @@ class Acting:
                 once, `sweep` the beginning of the sweep's name.
             repeat: how many jobs for each combination.
             key: as for `submit`.
+            dry_run: as for `submit`.
         """
-        sweep = self._client().benchmark(
-            _absolute(folder), command, matrix=matrix, repeat=repeat, **_fields(fields, key)
-        )
+        verb, folder, given = self._client().benchmark, _absolute(folder), _fields(fields, key)
+        if dry_run:
+            plan = sending.dry_run(verb, folder, command, matrix=matrix, repeat=repeat, **given)
+            return _planned(plan)
+        sweep = verb(folder, command, matrix=matrix, repeat=repeat, **given)
         jobs = counted(sum(sweep.states().values()), "job")
         follow = f"wait(sweep={sweep.name!r}), then sweep({sweep.name!r}, metric=…) in its order"
         stuck = _stuck(next(iter(sweep.jobs())))
@@ -153,6 +195,26 @@ def _absolute(folder: str) -> str:
     return folder
 
 
+def _planned(plan: DryRun) -> str:
+    """Return what would be submitted, of which the first job stands for all."""
+    names = ", ".join(file.path for file in plan.files[:MOST_NAMES])
+    more = ", …" if plan.files[MOST_NAMES:] else ""
+    missed = [f"{each.path} ({each.why})" for each in plan.left_out]
+    missed += [f"{each.name} (ignored)" for each in plan.ignored]
+    lines = [
+        f"would submit {counted(len(plan.jobs), 'job')}: {json.dumps(plan.jobs[0])}",
+        f"with {counted(len(plan.files), 'file')}, {size_text(plan.bytes)}: {names}{more}",
+        *(f"packages: {text}" for text in plan.packages),
+        *([f"left out: {', '.join(missed[:MOST_NAMES])}"] if missed else []),
+    ]
+    return answer(lines, "the same call without dry_run submits it")
+
+
+def _submitted(job: Job) -> str:
+    lines = [f"job {job.id} {job.name!r} is submitted", *_stuck(job)]
+    return answer(lines, f"wait({job.id}), logs({job.id})")
+
+
 def _stuck(job: Job) -> list[str]:
     """Return why a new job does not start by itself, as `explain` has it."""
     explained = job.explain(workers=0)
@@ -195,14 +257,15 @@ def made_server(connect: Callable[[], Client], *, read_only: bool = False) -> MC
     reading = Reading(client)
     reads: tuple[Callable[..., str], ...] = (
         *(reading.jobs, reading.job, reading.logs, reading.explain, reading.metrics),
-        *(reading.sweep, reading.wait, reading.workers, reading.fields),
+        *(reading.sweep, reading.wait, reading.workers, reading.schedules, reading.fields),
     )
     for tool in reads:
         _add(server, tool, READS)
     if not read_only:
         acting = Acting(client, reading)
         adds: tuple[Callable[..., str], ...] = (
-            *(acting.submit, acting.submit_sweep, acting.fetch_artifacts),
+            *(acting.submit, acting.submit_sweep, acting.rerun, acting.run_schedule),
+            acting.fetch_artifacts,
         )
         for tool in adds:
             _add(server, tool, ADDS)

@@ -19,6 +19,7 @@ from forge_client.cli.show.submitted import show_planned, show_submitted
 from forge_client.code import differences, fetch, listed_packages, uncommitted
 from forge_client.project.checkpoint_names import of_job
 from forge_client.project.submission import repeated
+from forge_client.project.submit import planned_again
 
 
 def code(
@@ -102,8 +103,7 @@ def rerun(
     with backend_of(context) as backend:
         again = repeated(backend.request(job), changed)
         if dry_run:
-            backend.check([again])
-            show_planned([again], form)
+            show_planned(planned_again(backend, again), form)
             return
         (job_id,) = backend.submit([again])
         show_submitted(backend, job_id, form, wait=wait)

@@ -18,7 +18,7 @@ from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago, inline
 from forge_client.cli.show.submitted import show_plan, show_planned, show_submitted
 from forge_client.connection import connect
-from forge_client.project.submit import uploaded
+from forge_client.project.submit import planned_again, uploaded
 
 app = typer.Typer(
     cls=VerbNames, no_args_is_help=True, help="Jobs submitted at the times of a cron expression."
@@ -144,9 +144,7 @@ def run(
     """Submit a schedule's job now, also while it is paused. Its times stay."""
     with backend_of(context) as backend:
         if dry_run:
-            kept = backend.schedule(name).spec
-            backend.check([kept])
-            show_planned([kept], form)
+            show_planned(planned_again(backend, backend.schedule(name).spec), form)
             return
         job_id = backend.run_schedule(name, at=datetime.now(UTC))
         show_submitted(backend, job_id, form, wait=wait)

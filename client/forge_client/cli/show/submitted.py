@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from forge_schema.model.quantities import counted, size_text
 from forge_schema.model.states import in_state
@@ -20,17 +19,18 @@ from forge_client.cli.show.waiting import wait_and_show
 from forge_client.connection import connect
 from forge_client.errors import ClientError, Misconfigured, Unreachable
 from forge_client.project.forge_toml import Project
-from forge_client.project.listing import BundleEntry, Listing
-from forge_client.project.notices import missing
 from forge_client.project.request import Request
 from forge_client.project.submit import (
+    DryRun,
     Narrator,
     Parcel,
+    PlannedFile,
     PreparedSubmit,
-    checked,
     packed,
+    planned,
     prepared,
     tell_packages,
+    unchecked,
     uploaded,
 )
 
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from forge_client.backend import Backend
     from forge_client.settings import Settings
-
-NONE = Listing(Path(), ())
 
 
 def show_submitted(backend: Backend, job_id: int, form: Format, *, wait: bool) -> None:
@@ -68,39 +66,34 @@ def _submitted(backend: Backend, job_id: int) -> JobDetail:
 
 def show_plan(settings: Settings, whole: PreparedSubmit, form: Format) -> None:
     """Show jobs and their files, checked by the queue if one answers. Nothing is stored."""
-    from forge_schema.service.submitting import merged  # noqa: PLC0415 - only for this
-
-    template: Mapping[str, Any] = {}
     try:
         with connect(settings) as backend:
-            whole = checked(backend, whole)
-            if whole.parcel and whole.parcel.config:
-                template = backend.template(whole.parcel.config).spec
+            plan = planned(backend, whole)
     except (Misconfigured, Unreachable) as error:
         tell_packages(whole)
         narration.say(f"not checked by the queue: {error.message}")
-    show_planned([merged(template, job) for job in whole.shown()], form, whole.listing)
+        plan = unchecked(whole, {})
+    show_planned(plan, form)
 
 
-def show_planned(jobs: Sequence[Mapping[str, Any]], form: Format, listing: Listing = NONE) -> None:
+def show_planned(plan: DryRun, form: Format) -> None:
     """Show what would be submitted: the first job, what the others differ in, and the files."""
-    files = [
-        {"path": entry.name, "bytes": entry.size} | ({"link": entry.link} if entry.link else {})
-        for entry in _packed(listing)
-    ]
-    left_out = [{"path": entry.name, "why": entry.why} for entry in listing.left_out]
-    plan = {
-        "job": jobs[0],
-        **({"jobs": jobs} if jobs[1:] else {}),
-        "files": files,
-        "bytes": listing.total_bytes,
-        "left_out": left_out,
-        "ignored": [asdict(entry) for entry in missing(listing)],
+    answer = {
+        "job": plan.jobs[0],
+        **({"jobs": plan.jobs} if plan.jobs[1:] else {}),
+        "files": [
+            {name: value for name, value in vars(file).items() if value is not None}
+            for file in plan.files
+        ],
+        "bytes": plan.bytes,
+        "left_out": [vars(entry) for entry in plan.left_out],
+        "ignored": [vars(entry) for entry in plan.ignored],
     }
-    output.show_one(plan, form, lambda: _print_plan(jobs, listing))
+    output.show_one(answer, form, lambda: _print_plan(plan))
 
 
-def _print_plan(jobs: Sequence[Mapping[str, Any]], listing: Listing) -> None:
+def _print_plan(plan: DryRun) -> None:
+    jobs = plan.jobs
     output.fields([(name.removesuffix("_s"), inline(value)) for name, value in jobs[0].items()])
     if jobs[1:]:
         print()  # noqa: T201 - the data
@@ -109,25 +102,20 @@ def _print_plan(jobs: Sequence[Mapping[str, Any]], listing: Listing) -> None:
             ("COMMAND", lambda job: brief(shlex.join(job["command"]))),
         ]
         output.show(jobs, columns, Format.TABLE)
-    if listing.files:
+    if plan.files:
         print()  # noqa: T201 - the data
-        output.show(_packed(listing), [("FILE", _named), ("SIZE", _size)], Format.TABLE)
+        output.show(plan.files, [("FILE", _named), ("SIZE", _size)], Format.TABLE)
     many = f"{counted(len(jobs), 'job')}, " * bool(jobs[1:])
-    sizes = f"{counted(len(listing.files), 'file')}, {size_text(listing.total_bytes)}"
+    sizes = f"{counted(len(plan.files), 'file')}, {size_text(plan.bytes)}"
     narration.say(f"{many}{sizes}; nothing was uploaded")
 
 
-def _packed(listing: Listing) -> list[BundleEntry]:
-    """Return the files and links; folders are seen by what is in them."""
-    return [entry for entry in listing.entries if not entry.folder or entry.link]
+def _named(file: PlannedFile) -> str:
+    return f"{file.path} -> {file.link}" if file.link else file.path
 
 
-def _named(entry: BundleEntry) -> str:
-    return f"{entry.name} -> {entry.link}" if entry.link else entry.name
-
-
-def _size(entry: BundleEntry) -> str:
-    return size_text(entry.size)
+def _size(file: PlannedFile) -> str:
+    return size_text(file.bytes)
 
 
 # On the screen, what is likely to be a mistake is yellow.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mcp import Client as Assistant
     from support.queue.rig import Rig
 
-CHANGING = {"submit", "submit_sweep", "fetch_artifacts", "cancel"}
+CHANGING = {"submit", "submit_sweep", "rerun", "run_schedule", "fetch_artifacts", "cancel"}
 
 
 @pytest.fixture
@@ -140,6 +140,23 @@ def test_nothing_is_cancelled_before_that_is_confirmed(rig: Rig, client: Client)
     assert client.job(1).state == "queued"
     assert "job 1: cancelled" in ask(client, "cancel", jobs=["keep"], confirm=True)
     assert "job 1: cancelled" in ask(client, "cancel", jobs=["1"], confirm=True)
+
+
+@pytest.mark.filterwarnings("ignore:left out")
+def test_a_job_is_planned_run_again_and_run_by_its_schedule(client: Client, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("KEY=1")
+    given = {"folder": str(tmp_path), "command": "true {n}", "fields": {"name": "x"}}
+    planned = ask(client, "submit", dry_run=True, **given)
+    assert "would submit 1 job: {" in planned
+    assert "left out: .env (credentials)" in planned
+    swept = ask(client, "submit_sweep", matrix={"n": [1, 2]}, dry_run=True, **given)
+    assert ("would submit 2 jobs" in swept, client.jobs()) == (True, [])
+    assert "job 1 'x' is submitted" in ask(client, "submit", **given)
+    again = ask(client, "rerun", job="x", command="false", fields={"priority": 3})
+    assert ("job 2 'x' is submitted" in again, client.job(2).status().priority) == (True, 3)
+    client.schedule("nightly", "0 3 * * *", tmp_path, "true", include=".env")
+    assert "job 3 'nightly' is submitted" in ask(client, "run_schedule", name="nightly")
+    assert "nightly: 0 3 * * * UTC, active, last job 3 queued" in ask(client, "schedules")
 
 
 def test_a_job_that_failed_is_shown_with_its_last_words(

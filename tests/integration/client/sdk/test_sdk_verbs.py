@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,6 @@ from support.queue.holder import Holder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from support.queue.rig import Rig
 
@@ -95,9 +95,44 @@ def test_a_command_in_one_string_is_split_before_values_are_put_in(
     assert rig.count("job") == 4
 
 
+def test_a_dry_run_of_whatever_submits_stores_nothing(
+    client: Client, rig: Rig, store_url: str, project: Path
+) -> None:
+    first = client.submit(project, "ls", name="digits")
+    client.schedule("nightly", "0 3 * * *", project, "ls -a")
+    objects = Path(store_url.removeprefix("file://"))
+    stored = sorted(objects.rglob("*"))
+    (project / "late.py").write_text("", encoding="utf-8")
+    (project / ".env").write_text("KEY=1", encoding="utf-8")
+    dry, values = forge_client.dry_run, [{"n": 1}, {"n": 2}]
+    with pytest.warns(UserWarning, match="left out: .env"):
+        plan = dry(client.submit, project, "python train.py", gpus=1, secrets=[])
+    assert [(file.path, file.bytes) for file in plan.files] == [("late.py", 0), ("train.py", 15)]
+    assert (plan.jobs[0]["resources"]["gpus"], plan.left_out[0].why) == (1, "credentials")
+    (project / ".env").unlink()
+    plans = [
+        dry(client.submit_many, [{"command": "ls"}] * 2, folder=project),
+        dry(client.map, "a {n}", values, folder=project),
+        dry(client.benchmark, project, "a {n}", matrix={"n": [1, 2]}, per_job=2),
+        dry(client.test, project, "-x"),
+        dry(client.run_handler, "resize", {"size": 3}),
+        dry(first.rerun, "ls -l"),
+        dry(client.schedule, "hourly", "0 * * * *", project, "ls"),
+        dry(client.run_schedule, "nightly"),
+        dry(job(client=client)(len).submit, [2, 3]),
+        dry(job(client=client)(abs).map, []),
+    ]
+    assert [len(plan.jobs) for plan in plans] == [2, 2, 1, 1, 1, 1, 1, 1, 1, 0]
+    assert plans[5].jobs[0]["command"] == ["ls", "-l"]
+    assert (rig.count("job"), sorted(objects.rglob("*"))) == (1, stored)
+    assert [kept.name for kept in client.schedules()] == ["nightly"]
+
+
 LETTERS: list[tuple[str, Callable[[Client, Path], object]]] = [
     ("which is|has values only", lambda c, p: c.map("a {x}", [{"lr": 1}], folder=p)),
     ("No closing quotation", lambda c, p: c.map("a 'b", [{}], folder=p)),
+    ("submit, ", lambda c, p: c.submit(p, "a", dry_run=True)),  # type: ignore[call-arg]
+    ("nothing that submits", lambda c, _: forge_client.dry_run(c.jobs)),  # type: ignore[call-overload]
     ("no command", lambda c, p: c.map(" ", [{}], folder=p)),
     ("not the values of one job", lambda c, p: c.map("a {lr}", "ab", folder=p)),  # type: ignore[arg-type]
     ("not the values of one job", lambda c, p: c.map("a {lr}", {"lr": 1}, folder=p)),  # type: ignore[dict-item]
@@ -257,6 +292,9 @@ def test_a_job_is_submitted_and_awaited_in_asyncio(rig: Rig, store_url: str, pro
                 # A task's frames are not those of its caller.
                 job, *_ = await asyncio.gather(client.submit(project, "ls", gpus=0, name="x"))
             assert warned[0].filename == __file__
+            (project / ".env").unlink()
+            plan = await forge_client.dry_run(client.submit, project, "ls", gpus=0)
+            assert (len(plan.jobs), rig.count("job")) == (1, 1)
             await asyncio.to_thread(finish, rig, {"loss": 1.0})
             return job, await asyncio.wait_for(job.result(), 60)
 
