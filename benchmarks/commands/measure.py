@@ -41,8 +41,14 @@ class Checkout:
         return {"PYTHONPATH": os.pathsep.join(str(self.folder / room) for room in ROOMS)}
 
 
-def cost(command: Sequence[str], env: Mapping[str, str], folder: Path | None = None) -> Cost:
-    """Run a command to its end.
+def cost(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    folder: Path | None = None,
+    *,
+    until: bytes = b"",
+) -> Cost:
+    """Run a command to its end; its duration is until it says something, if that is given.
 
     Raises:
         RuntimeError: it failed.
@@ -50,13 +56,15 @@ def cost(command: Sequence[str], env: Mapping[str, str], folder: Path | None = N
     begin = time.perf_counter()
     child = subprocess.Popen(
         command, env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE if until else subprocess.DEVNULL,
     )  # fmt: skip
+    said = until and any(until in line for line in child.stderr or ())
+    wall = time.perf_counter() - begin
     _, status, spent = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         raise RuntimeError(f"{command} exited with {child.returncode}")
-    wall = time.perf_counter() - begin
+    wall = wall if said else time.perf_counter() - begin
     return Cost(1000 * (spent.ru_utime + spent.ru_stime), spent.ru_maxrss / 1024, 1000 * wall)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from forge_schema.model.fields import Record
+from forge_schema.model.quantities import names_text
 from forge_schema.model.worker import WorkerInfo
 from forge_schema.service.service import Service
 
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 
 
 SILENT_S = 120.0
+SHOWN = 5
+MAKE_ROOM = "make room on its machine, or change the worker's limits (docs/worker-settings.md)"
+ON_A_DISK = (
+    "files of a job count as its memory there: choose a folder on a disk, with --worker-dir of"
+    " `forge-worker` or --dir of `forge up`"
+)
 
 
 class Backend(Service, ABC):
@@ -114,13 +121,30 @@ def failed(name: str, error: ClientError) -> Check:
 
 
 def workers_check(rows: list[WorkerInfo], hint: str) -> Check:
-    """Check that a worker has reported lately; the hint says how to start one."""
+    """Check that a worker has reported lately, and no trouble; the hint says how to start one."""
     # One that an admin has added has no CPUs until it connects.
     heard = [
-        row.name for row in rows if row.cpus and row.status != "offline" and row.silent_s < SILENT_S
+        row for row in rows if row.cpus and row.status != "offline" and row.silent_s < SILENT_S
     ]
-    if heard:
-        detail = f"{len(heard)} online: {', '.join(heard[:5])}"
-        return Check(name="workers", standing=CheckStanding.OK, detail=detail)
-    detail = "no worker has reported in the last two minutes"
-    return Check(name="workers", standing=CheckStanding.WARN, detail=detail, hint=hint)
+    if not heard:
+        detail = "no worker has reported in the last two minutes"
+        return Check(name="workers", standing=CheckStanding.WARN, detail=detail, hint=hint)
+    troubles = [(trouble, what) for row in heard for trouble, what in _troubles(row)]
+    named = names_text([row.name for row in heard], SHOWN)
+    return Check(
+        name="workers",
+        standing=CheckStanding.WARN if troubles else CheckStanding.OK,
+        detail="; ".join(
+            [f"{len(heard)} online: {named}", *(text for text, _ in troubles[:SHOWN])]
+        ),
+        hint="; ".join(dict.fromkeys(what for _, what in troubles[:SHOWN])),
+    )
+
+
+def _troubles(worker: WorkerInfo) -> Iterator[tuple[str, str]]:
+    """Yield what keeps a worker's machine from jobs, or spoils them, and what to do."""
+    seen = worker.condition
+    if why := seen.get("constrained"):
+        yield f"{worker.name} takes no jobs: {why}", MAKE_ROOM
+    if seen.get("in_memory"):
+        yield f"the folder of {worker.name} is in memory", ON_A_DISK

@@ -30,6 +30,7 @@ class Running:
     """A `forge up`: its folder, its process, its addresses, and the token for its server.
 
     `loading` means that its workers are not there yet, and that its server lets callers wait.
+    `trouble` is why one of them did not come.
     """
 
     dir: Path
@@ -40,6 +41,7 @@ class Running:
     url: str = ""
     token: str = field(default="", repr=False)
     loading: bool = False
+    trouble: str = ""
 
     def announce(self) -> None:
         """Write the file, and make this the latest `forge up`."""
@@ -49,9 +51,9 @@ class Running:
         default_paths.write_privately(_listed(self.dir), json.dumps(document))
         default_paths.write_privately(default_paths.pointer(), json.dumps({"dir": str(self.dir)}))
 
-    def loaded(self) -> None:
-        """Say in the file that everything is there."""
-        replace(self, loading=False).write()
+    def loaded(self, trouble: str) -> None:
+        """Say in the file that everything is there, or why a worker is not."""
+        replace(self, loading=False, trouble=trouble).write()
 
     def write(self) -> None:
         """Write the file, readable only by this user."""

@@ -33,6 +33,8 @@ FORGE = [sys.executable, "-P", "-m", "forge_client.main"]
 PLACES = ("URL", "API_KEY", "API_KEY_FILE", "DATABASE_URL", "STORE_URL", "OWNER")
 PUBLIC_KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/]{68}(?: [ -~]*)?")
 READY = "ready"
+# What refuses a connection does so sooner, and what takes it says nothing first.
+LOOK_S = 1.0
 # Each connection has a new key, and connections may begin at the same time.
 KEPT_KEYS = 100
 
@@ -170,6 +172,17 @@ def forwarded(
             yield process
         finally:
             process.terminate()
+
+
+def listens(local: int) -> bool:
+    """Tell whether something in the job listens behind a port that is forwarded."""
+    try:
+        with socket.create_connection((LOOPBACK, local), LOOK_S) as asking:
+            return asking.recv(1) != b""
+    except TimeoutError:
+        return True  # it waits for what is said
+    except OSError:
+        return False
 
 
 def lost(job_id: int) -> ClientError:

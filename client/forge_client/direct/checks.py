@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.probe import probe
 from forge_schema.storage.store import ProbeFinding, ProbeVerdict, Store
 
+from forge_client import running
 from forge_client.backend import Check, CheckStanding, checked, failed, workers_check
 from forge_client.direct import checked_url, translated
 from forge_client.errors import ClientError
@@ -57,10 +59,18 @@ def checks(
     findings = database_checks(connection.database_url)
     findings += _store(connection)
     if all(check.standing is not CheckStanding.FAIL for check in findings):
-        findings += _checked("workers", lambda: workers_check(workers(), TO_START))
+        findings += _checked("workers", lambda: workers_check(workers(), _to_start(connection)))
         findings += _disks(connection, database)
         findings += _another_store(connection, database)
     return findings
+
+
+def _to_start(connection: QueueConnection) -> str:
+    """Return how to start a worker; of a `forge up`, why its own did not come."""
+    with suppress(OSError, ValueError):
+        if connection.up_dir and (trouble := running.read(connection.up_dir).trouble):
+            return f"{trouble}; correct that, then `forge down` and `forge up`"
+    return TO_START
 
 
 def _checked(name: str, look: Callable[[], Check]) -> list[Check]:

@@ -1,5 +1,6 @@
 """forge.toml: a project's defaults for `forge submit`."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -67,8 +68,10 @@ class Project(Request):
             ClientError: it is malformed or has an unknown key, named by line and column.
         """
         path = folder / FILE
-        if not path.is_file():
+        if not os.path.lexists(path):
             return cls.model_construct()
+        if path.exists() and not path.is_file():
+            raise _wrong(path, "is not a file", "write the job's fields into a file of this name")
         with _BUILDING:
             # No two threads at once.
             cls.model_rebuild()

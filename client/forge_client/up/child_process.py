@@ -20,6 +20,8 @@ from typing import Any, Self
 import psutil
 
 PID_FILE = "pid"
+# A last line is not longer.
+LAST_BYTES = 1000
 START = 19  # of the words after the name in /proc/PID/stat
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FIRST_PAUSE_S = 1.0
@@ -162,6 +164,20 @@ class ChildProcess:
     def alive(self) -> bool:
         """Whether it is running."""
         return self._child is not None and self._child.exitcode is None
+
+    @property
+    def status(self) -> int | None:
+        """The exit status of what was started last; None while it runs."""
+        return self._child.exitcode if self._child else None
+
+    @property
+    def last_words(self) -> str:
+        """The last line of its output."""
+        with suppress(OSError), self.log.open("rb") as log:
+            log.seek(max(0, self.log.stat().st_size - LAST_BYTES))
+            lines = log.read().decode(errors="replace").split("\n")
+            return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return ""
 
     def ask(self, signum: signal.Signals) -> None:
         """Send it a signal; nothing happens if it has ended."""

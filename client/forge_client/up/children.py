@@ -52,15 +52,22 @@ class Workers:
         self._left: set[str] = set()
         self._next_look = 0.0
 
-    def start(self, asked: StopSignals) -> None:
-        """Start them and wait until all are connected, one has died, or time is up."""
-        began = time.monotonic()
-        for process in self._processes:
+    def start(self, asked: StopSignals) -> str:
+        """Start them and wait until all are connected, one has died, or time is up.
+
+        Return what became of those that did not come, "" if all have.
+        """
+        began, left = time.monotonic(), [*self._processes]
+        for process in left:
             process.start()
         while time.monotonic() - began < READY_S and not asked.wait(LOOK_S):
             names = {row.name for row in self._rows() if row.silent_s < time.monotonic() - began}
-            if all(p.name in names or not p.alive for p in self._processes):
-                return
+            left = [process for process in self._processes if process.name not in names]
+            if all(not process.alive for process in left):
+                break
+        if asked.urgency:
+            return ""
+        return "; ".join(_standing(process, process.status) for process in left)
 
     def look_after(self) -> None:
         """Restart dead workers; one that left because it was drained comes back undrained."""
@@ -73,7 +80,7 @@ class Workers:
                 self._say(f"worker {process.name} drained and left")
             elif status is not None:
                 self._say(
-                    f"worker {process.name} exited with status {status}; restarting it in"
+                    f"{_standing(process, status)}; restarting it in"
                     f" {duration_text(process.rest_s)}; see {process.log}"
                 )
         if self._left and time.monotonic() >= self._next_look:
@@ -109,6 +116,13 @@ class Workers:
         except ClientError:
             # The database is briefly away; the code that supervises it reports that.
             return []
+
+
+def _standing(process: ChildProcess, status: int | None) -> str:
+    """Return that a worker exited with a status, or is not there yet, with its last words."""
+    did = "has not connected yet" if status is None else f"exited with status {status}"
+    words = process.last_words
+    return f"worker {process.name} {did}{f': {words}' if words else ''}"
 
 
 class UpServer:

@@ -78,9 +78,9 @@ def _serve(plan: UpOptions, asked: StopSignals, say: Say, ready: Callable[[Runni
                 if fresh:
                     _begin(postgres, running, ready)
                 # Whoever asks the server meanwhile waits until it can say which workers there are.
-                group.start(asked)
+                trouble = group.start(asked)
                 server.start()
-                running.loaded()
+                running.loaded(trouble)
                 while not asked.wait(LOOK_S):
                     group.look_after()
                     upkeep()

@@ -255,6 +255,7 @@ def test_an_unknown_worker_report_and_state(connected: Command) -> None:
     told(connected("worker", "drain", "nobody"), 3, "no worker 'nobody'", "forge worker list")
     told(connected("report", "show", "nothing"), 3, "no report 'nothing'", "attempt_history")
     told(connected("ps", "--state", "lost"), 2, "lost", "running")
+    refused(connected("worker", "list", "--dir", "up"), 2, "--dir: it stands before the command")
 
 
 def test_what_a_jobs_state_forbids(connected: Command, project: Path) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from forge_worker.commands.doctor import lacking
 from forge_worker.commands.recovery import recover
 from forge_worker.commands.status import look, words
+from forge_worker.loop import Bell
+from forge_worker.machine.watched import WatchedMachine
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.settings.settings import WorkerSettings
 from support.workers.asked import asked
@@ -243,4 +246,10 @@ def test_a_folder_in_memory_is_named_with_what_to_do(process: Bed, tmp_path: Pat
         "the worker's folder /dev/shm is in memory, not on a disk"
     ]
     assert "FORGE_WORKER_DIR" in in_memory[0].do
+    with TemporaryDirectory(dir="/dev/shm") as place:
+        there = settings(process, worker_dir=place)
+        machine = WatchedMachine(
+            there, None, attempts=list, preparing=int, changed=Bell(), engine_changed=Bell()
+        )
+    assert machine.condition.in_memory
     assert on_disk == []

@@ -90,7 +90,7 @@ def test_a_command_waits_while_the_workers_of_a_forge_up_load(
     def loads(seconds: float) -> None:
         waits.append(seconds)
         if len(waits) == 3:
-            loading.loaded()
+            loading.loaded("")
 
     monkeypatch.setattr(time, "sleep", loads)
     settings.load({}, {}).connection()

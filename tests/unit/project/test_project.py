@@ -39,6 +39,16 @@ def test_a_folder_without_one_leaves_everything_unset(tmp_path: Path) -> None:
     }
 
 
+def test_a_folder_or_a_dangling_link_of_its_name_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "forge.toml").mkdir()
+    with pytest.raises(ClientError, match=r"forge\.toml: is not a file"):
+        Project.read(tmp_path)
+    (tmp_path / "forge.toml").rmdir()
+    (tmp_path / "forge.toml").symlink_to("nowhere")
+    with pytest.raises(ClientError, match="cannot be read: No such file"):
+        Project.read(tmp_path)
+
+
 def test_the_documented_example_is_valid_and_names_every_key(tmp_path: Path) -> None:
     text = EXAMPLE.read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0]
     project = read(tmp_path, text)

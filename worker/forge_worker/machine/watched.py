@@ -11,6 +11,7 @@ from forge_schema.model.worker import Capacity
 
 from forge_worker.attempt import LiveAttempt
 from forge_worker.devices.inventory import Inventory
+from forge_worker.files.rest import in_memory
 from forge_worker.loop import Bell, Loop
 from forge_worker.machine import speed
 from forge_worker.machine.admission import Admission, Observer, limits_of
@@ -138,7 +139,8 @@ def _away() -> bool:
 class Condition:
     """What the watches say; `unsafe` is set by a cloud notice, `leaving` by the worker.
 
-    `blind` is why notices of the cloud cannot be seen, or "". The queue tells whether the worker is
+    `blind` is why notices of the cloud cannot be seen, or "". `in_memory` is the worker's folder,
+    if it is on no disk. The queue tells whether the worker is
     `suspected` of failing jobs: then it takes one at a time.
     """
 
@@ -153,6 +155,7 @@ class Condition:
     suspected: bool = False
     leaving: bool = False
     blind: str = ""
+    in_memory: bool = False
 
     def room(self) -> int | None:
         """Return how many jobs the machine is fit for now; None: any number."""
@@ -174,6 +177,8 @@ class Condition:
         reported["constrained"] = "; ".join(str(reason) for reason in why if reason)
         if self.blind:
             reported["no_notices"] = self.blind
+        if self.in_memory:
+            reported["in_memory"] = True
         if self.leaving:
             reported["draining"] = True
         return reported
@@ -242,6 +247,7 @@ class WatchedMachine:
             self.gate,
             preparing,
             lambda: len(attempts()),
+            in_memory=in_memory(settings.worker_dir.stat().st_dev),
         )
 
 

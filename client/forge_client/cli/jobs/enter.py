@@ -244,6 +244,12 @@ def port(
             for local, theirs in wanted.items():
                 narration.say(f"http://127.0.0.1:{local} is port {theirs} of job {job}")
             narration.say("until you press Ctrl-C, or the job ends")
+            for local, theirs in wanted.items():
+                if not tunnel.listens(local):
+                    text = (
+                        f"nothing listens on port {theirs} of job {job}; once it does, it is there"
+                    )
+                    narration.say(text, "yellow")
             process.wait()
     raise tunnel.lost(job)
 

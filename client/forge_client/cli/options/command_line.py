@@ -92,8 +92,16 @@ def name_model(error: Any) -> None:  # noqa: ANN401 - typer hides which click it
 
 
 def suggest_option(error: Any) -> None:  # noqa: ANN401 - typer hides which click it is
-    """Have an error about an unknown option name the option that is meant, if there is one."""
-    meant = OPTIONS.get(getattr(error, "option_name", ""))
+    """Have an error about an unknown option name the option that is meant, or where it stands."""
+    given = getattr(error, "option_name", "")
+    if given and given in {
+        name for param in error.ctx.find_root().command.params for name in param.opts
+    }:
+        path = error.ctx.command_path.partition(" ")[2]
+        error.message += f": it stands before the command, as in `forge {given} … {path}`"
+        error.possibilities = []
+        return
+    meant = OPTIONS.get(given)
     known = {name for param in error.ctx.command.params for name in param.opts} if meant else ()
     if meant and (meant in known or " " in meant):
         error.possibilities = [meant]

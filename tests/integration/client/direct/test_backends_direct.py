@@ -9,6 +9,7 @@ from forge_client import ClientError
 from forge_client.backend import CheckStanding
 from forge_client.direct.backend import DirectBackend
 from forge_client.settings import QueueConnection
+from psycopg.types.json import Jsonb
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +29,13 @@ def test_a_healthy_installation_is_told_so(rig: Rig, tmp_path: Path) -> None:
     assert found() == dict.fromkeys((*sound, *tried), "ok") | {"workers": "warn"}
     rig.worker("w")
     assert found()["workers"] == "ok"
+    for condition, said in (
+        ({"constrained": "1 GiB of disk free"}, "w takes no jobs: 1 GiB of disk free"),
+        ({"in_memory": True}, "1 online: w; the folder of w is in memory"),
+    ):
+        rig.rows("UPDATE worker SET condition = %s", Jsonb(condition))
+        (check,) = (check for check in backend.health() if check.name == "workers")
+        assert (check.standing, said in check.detail, bool(check.hint)) == ("warn", True, True)
     rig.rows("UPDATE alembic_version SET version_num = '0000'")
     assert (found()["tables"], "workers" in found()) == ("fail", False)
     rig.rows("DROP TABLE alembic_version")

@@ -82,6 +82,7 @@ def test_ssh_scp_and_ports_lead_into_a_job(kind: str, tmp_path: Path, database_u
             with running.port(port) as place, led as process:
                 _serves_beside_a_slow_reader(place)
                 _serves_only_the_first(*others)
+                assert [tunnel.listens(port) for port in others] == [True, False]
                 if kind == "docker":
                     _is_reached_by_the_engine(running.status().worker or "", job, port)
                 assert ann(str(job), "--", "touch", "go").returncode == 0

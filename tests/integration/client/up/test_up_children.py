@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from forge_client.errors import ClientError
+from forge_client.running import Running
 from forge_client.up import child_process
 from forge_client.up.child_process import ChildProcess, StopSignals
+from forge_client.up.children import Workers
+from forge_client.up.detached import UpOptions, await_workers
 from support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -97,6 +103,18 @@ def test_one_that_fell_over_is_started_again(child: ChildProcess) -> None:
     assert child.look_after() is None
     assert eventually(child.look_after) == 5
     assert told(child) == ["loaded", SAID] * 2
+
+
+def test_a_worker_that_ends_at_once_is_told_with_its_last_words(child: ChildProcess) -> None:
+    child.env.update(LATE="late", STATUS="5")
+    with StopSignals() as asked:
+        said = Workers([child], SimpleNamespace(workers=list), print).start(asked)  # type: ignore[arg-type]
+    assert said == f"worker one exited with status 5: {SAID}"
+    up = Running(child.folder, os.getpid(), "postgresql://", "file://", "0", trouble=said)
+    up.write()
+    with pytest.raises(ClientError, match=re.escape(f"Forge is up, but {said}")) as caught:
+        await_workers(UpOptions(child.folder))
+    assert caught.value.exit_code == 1
 
 
 def test_a_signal_reaches_the_child_however_early_it_comes(child: ChildProcess) -> None:
