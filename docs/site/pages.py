@@ -2,11 +2,23 @@
 
 import re
 import shutil
+from collections.abc import Mapping
+from os.path import relpath
 from pathlib import Path
 
 LINK = re.compile(r"(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^)\s]+)\)")
 CODE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 LANGUAGES = ("hi",)
+# What some pages of reference are made from: in the tree, links lead there.
+SOURCES: Mapping[str, str] = {
+    "docs/site/views.toml": "views.md",
+    "lambda/forge_functions/routes/workers/protocol.py": "http-schema.md",
+    "schema/forge_schema/model/spec/job_fields.py": "keys.md",
+    "schema/forge_schema/service/service.py": "http-schema.md",
+    "schema/forge_schema/sweeper/main.py": "settings.md",
+    "tests/chaos/check/invariants.py": "invariants.md",
+    "worker/forge_worker/settings/sections.py": "settings.md",
+}
 LEFT_OUT = shutil.ignore_patterns("site", "*.py", "__pycache__", *LANGUAGES)
 
 
@@ -23,11 +35,15 @@ def copy(docs: Path, to: Path) -> None:
 
 
 def linked(text: str, folder: Path, docs: Path) -> str:
-    """Return a page with its links out of docs/ as plain text: the site has no source files."""
+    """Return a page with its links to source files as plain text, or to what is made from them."""
 
     def replaced(found: re.Match[str]) -> str:
-        target = found["target"].partition("#")[0]
-        inside = (folder / target).resolve().is_relative_to(docs.resolve())
+        target, sign, anchor = found["target"].partition("#")
+        source = (folder / target).resolve()
+        page = SOURCES.get(relpath(source, docs.parent))
+        if page and not folder.is_relative_to(docs / "hi"):
+            return f"[{found['text']}]({relpath(docs / 'reference' / page, folder)}{sign}{anchor})"
+        inside = source.is_relative_to(docs.resolve())
         return found[0] if "://" in target or inside or found["image"] else found["text"]
 
     parts = CODE.split(text)

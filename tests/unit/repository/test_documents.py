@@ -24,8 +24,6 @@ TRANSLATIONS = sorted((ROOT / "docs" / "hi").rglob("*.md"))
 # The last line of a translation: the digest of what it was made from.
 MADE_OF = re.compile(r"<!-- of the English page ([0-9a-f]{12}) -->\n\Z")
 FENCED = re.compile(r"^```.*?\n(.*?)^```", re.MULTILINE | re.DOTALL)
-# The pages that `make docs` makes from the code; test_docs_site.py follows the links to them.
-GENERATED = ROOT / "docs" / "reference"
 
 
 @cache
@@ -53,8 +51,6 @@ def _anchors(path: Path) -> set[str]:
 
 def _leads_nowhere(path: Path, target: str, anchor: str) -> bool:
     found = path.parent / target if target else path
-    if found.parent == GENERATED:
-        return False
     if not found.exists():
         return True
     return bool(anchor) and found.suffix == ".md" and anchor not in _anchors(found)
@@ -84,7 +80,7 @@ def test_the_rows_of_a_table_follow_each_other(path: Path) -> None:
 
 def test_the_pages_are_no_longer_than_their_readers_have_time_for() -> None:
     pages = [path for path in _documents() if path.is_relative_to(ROOT / "docs")]
-    apart = {*TRANSLATIONS, *GENERATED.rglob("*.md")}
+    apart = set(TRANSLATIONS)
     words = sum(len(path.read_text("utf-8").split()) for path in pages if path not in apart)
     assert words > MOST_WORDS // 2
     assert words <= MOST_WORDS, "cut what a page repeats of another, and figures of the past"
