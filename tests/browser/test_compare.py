@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 if TYPE_CHECKING:
     from browser.chromium import Browsing
+    from playwright.sync_api import Route
 
 LOOK = Path(__file__).with_name("look.js").read_text(encoding="utf-8")
 LEARNS = """
@@ -26,6 +27,12 @@ SHIFT = """() => new Promise((done) => {
     new PerformanceObserver(add).observe({ type: "layout-shift", buffered: true });
     requestAnimationFrame(() => setTimeout(() => done(sum)));
 })"""
+
+# How many points are as blue as a curve, and not as the band around it.
+BLUE = """canvas => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    return data.filter((_, i) => i % 4 === 2 && data[i] - data[i - 2] > 120).length;
+}"""
 
 
 def test_runs_are_compared_without_a_mouse(browsing: Browsing) -> None:
@@ -65,7 +72,18 @@ def test_runs_are_compared_without_a_mouse(browsing: Browsing) -> None:
     page.get_by_role("link", name="Make it the baseline").click()
     expect(page.locator(".compare thead th").first).to_contain_text("lr-2")
     expect(page.locator(".compare tr", has_text="loss").last).to_contain_text("\u221250")
+    page.route("**/series?*", of_many)
+    page.goto(f"{browsing.site.url}/jobs/{jobs[0]}")
+    assert chart.locator("canvas").first.evaluate(BLUE) > 100
     page.goto(f"{browsing.site.url}/runs?q=experiment:compared")
     page.locator(".plots summary").click()
     expect(page.locator(".plots polyline")).to_have_count(2)
     assert page.evaluate(LOOK) == []
+
+
+def of_many(route: Route) -> None:
+    """Make each point of a curve one of many values, far apart."""
+    got = route.fetch().json()
+    for one in got["items"]:
+        one["min"], one["max"] = ([bound] * len(one["avg"]) for bound in (-9, 9))
+    route.fulfill(json=got)

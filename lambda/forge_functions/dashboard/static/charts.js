@@ -95,7 +95,8 @@
     const [{ one }] = group.curves;
     const edges = banded(group) ? [line(one, one.max, plain), line(one, one.min, plain)] : [];
     const old = group.old.map((its) => line(its, its.avg, { label: `${root.dataset.attempt} ${its.attempt}`, stroke: colour("--ink-2"), alpha: 0.35, width: 1 }));
-    return [...current, ...old, ...edges];
+    // What is drawn later lies above: the band would hide the curve that it belongs to.
+    return [...edges, ...old, ...current];
   };
   const banded = (group) => group.curves.length === 1 && !several;
 
@@ -181,16 +182,15 @@
     const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const times = { ...(several ? {} : { incrs: TICKS }), values: (_u, splits, _axis, _space, step) => splits.map((s) => several ? tick(s) : clock(s, step)) };
     const points = { show: false, size: 5, filter: lonely };
-    const count = chart.lines.length;
     return {
       width, height: several ? 216 : 132, legend: { show: false },
       cursor: { y: false, drag: { setScale: false }, dataIdx: (u, line, at) => line === 0 ? at : nearest(u, line, at) ?? at },
       scales: { x: { time: false, range: zoomed(byStep) ? [zoom.since, zoom.until] : around }, y: log ? { distr: 3 } : {} },
       axes: [
         { ...axis, size: 26, space: 64, ...(byStep ? { incrs: WHOLE } : times) },
-        { ...axis, size: 52, space: 24, ...(!log && values(chart.group).every(Number.isInteger) ? { incrs: WHOLE } : {}), values: (_u, splits) => splits.map(tick) },
+        { ...axis, size: 52, space: 24, ...(!log && values(chart.group).every(Number.isSafeInteger) ? { incrs: WHOLE } : {}), values: (_u, splits) => splits.map(tick) },
       ],
-      bands: banded(chart.group) ? [{ series: [count - 1, count], fill: colour("--accent-soft") }] : [],
+      bands: banded(chart.group) ? [{ series: [1, 2], fill: colour("--accent-soft") }] : [],
       series: [{}, ...chart.lines.map(({ look }) => ({ ...look, points: look.edge ? { show: false } : points }))],
       hooks: { draw: [joins(chart, byStep)], setSelect: [choose(byStep)], setCursor: [read(chart, byStep)] },
     };
@@ -206,7 +206,7 @@
     // What the worker measures has a name in words, what the job writes the name that it gave.
     const title = (group.source === "sample" && titles[group.key]) || group.key;
     if (title === group.key) name.className = "mono";
-    name.textContent = title;
+    name.textContent = name.title = title;
     const value = document.createElement("span");
     value.className = "value";
     const note = document.createElement("span");
