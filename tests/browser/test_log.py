@@ -22,6 +22,9 @@ WRITTEN = {
     ),
     "10%\r\x1b[K20%\x1b[K\r30%\x1b[K": "30%",
     "100%\r\x1b[0K": "",
+    # Two bars of tqdm, one below the other.
+    "epoch 0%\nbatch 1\x1b[A\repoch 50%": "epoch 50%",
+    "batch 2": "batch 2",
     "100%\r\x1b[1Kdone": "done",
     "lost\x1b[1Kkept": "kept",
     "lost\x1b[2Kwhole": "whole",

@@ -11,6 +11,7 @@
   const words = lines.dataset;
   const MOST_LINES = 20000;
   const LONGEST_LINE = 4000;
+  const MOST_ROWS = 100;
 
   // Turns bytes into lines: a carriage return restarts the line; escapes become classes or are removed.
   class Writer {
@@ -61,6 +62,7 @@
         else if (found[0] === "\r") this.returned = true;
         else if (found[2] === "m") this.restyle(found[1]);
         else if (found[2] === "K") this.erase(found[1]);
+        else if (found[2] === "A") this.rise(Math.min(Number(found[1]) || 1, MOST_ROWS));
       }
       this.plain(text.slice(at));
     }
@@ -97,7 +99,19 @@
     }
     end() {
       if (!this.line) this.begin();
-      this.line = null;
+      this.turn(this.line.nextElementSibling);
+    }
+    // Several bars, one below the other, go up to the first and write all of them again.
+    rise(by) {
+      for (; by > 0; by -= 1) {
+        const above = this.line ? this.line.previousElementSibling : this.place.lastElementChild;
+        if (above?.classList.contains("log-line")) this.turn(above);
+      }
+    }
+    // What is written to a line that was there replaces it; below the last, a line begins.
+    turn(line) {
+      this.line = line;
+      this.returned = line !== null;
     }
     // From the line's beginning to the cursor (1), from there to the end (0), or all (2).
     erase(what) {
