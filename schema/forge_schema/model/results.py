@@ -477,8 +477,9 @@ def _similar(name: str, among: Sequence[str], shown: Sequence[str]) -> str:
 
 
 def differing(runs: list[Run]) -> list[str]:
-    """Return the parameters in which runs differ; of a single run, all."""
-    keys = columns_of(runs, "parameters")
+    """Return the parameters in which runs differ, what most have first; of a single run, all."""
+    counts = Counter(key for run in runs for key in run.parameters)
+    keys = sorted(columns_of(runs, "parameters"), key=lambda key: -counts[key])
     several = len(runs) > 1
     return [
         key

@@ -60,6 +60,7 @@ def _counts(connection: Connection, scope: list[str] | None) -> Row:
     fleet = run(connection, "overview_fleet", {"scope": scope})
     there = [row for row in fleet if row["status"] not in ABSENT]
     throughput = _throughput(connection, places["at"].astimezone(UTC), scope)
+    busy = places["gpus_busy"]
     return {
         "at": places["at"],
         "states": {state.value: places[state] for state in UNFINISHED_STATES},
@@ -67,7 +68,8 @@ def _counts(connection: Connection, scope: list[str] | None) -> Row:
         "oldest": next(iter(run(connection, "overview_oldest", {"scope": scope})), None),
         "ended": {end: sum(minute[end] for minute in throughput) for end in ENDS},
         "throughput": throughput,
-        "gpus": {"there": sum(row["gpus"] for row in there), "busy": places["gpus_busy"]},
+        # A silent worker's jobs keep their GPUs until their leases end.
+        "gpus": {"there": max(sum(row["gpus"] for row in there), busy), "busy": busy},
         "fleet": {row["status"]: row["workers"] for row in fleet},
         "cost_per_hour": _cost(there),
         "interruptions": _interruptions(connection, places["at"], scope),

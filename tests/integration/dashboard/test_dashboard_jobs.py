@@ -331,7 +331,8 @@ def test_runs_are_sorted_by_any_column_and_saved(
     worker = api.rig.worker()
     found = []
     for n, best in enumerate((0.5, 0.25, 0.75)):
-        given = {"parameters": {"lr": n / 10}, "experiment": "digits"}
+        few = {"also": n} if n else {}
+        given = {"parameters": {**few, "lr": n / 10}, "experiment": "digits"}
         found.append(api.rig.submit(owner="ann", name=f"net {EVIL}", **given))
         fence = worker.claim_one().fence
         lines = [MetricRecord(0, 1, {"loss": best}), MetricRecord(1, 2, {"loss": 1.0, EVIL: 1})]
@@ -341,6 +342,7 @@ def test_runs_are_sorted_by_any_column_and_saved(
     shown = ann.page("/runs?q=experiment:digits")
     assert listed(shown) == [third, second, first]
     assert EVIL not in shown
+    assert re.findall(r"sort=parameters\.(\w+)", shown) == ["lr", "also"]
     assert shown.count("<polyline points") == len(found)
     assert shown.count('<polyline class="tone-') == len(found)
     assert "/runs?q=experiment%3Ahis" not in shown

@@ -64,7 +64,7 @@ def test_an_action_is_a_sentence(
 
 def test_the_same_again_is_told_once_unless_much_later() -> None:
     minutes = [0, 5, 14, 28, 60]
-    acts = [act("submitted", 60 * m, job_id=m) for m in minutes]
+    acts = [act("submitted", 60 * m, job_id=m, worker_id=m) for m in minutes]
     acts.insert(1, act("login"))
     acts.insert(2, act("submitted", 60, actor="key:k2"))
     counted = [(one.what, one.who, len(one.acts)) for one in told(acts, NAMES)]

@@ -63,7 +63,7 @@ def told(acts: Iterable[Row], names: Names) -> list[Told]:
     for act in acts:
         rest = rest_of(act["action"], act["detail"])
         one = Told([act], who(act["actor"], names), what(act, names), rest)
-        key = (act["actor"], one.what, str(act.get("worker_id")), repr(one.rest))
+        key = (act["actor"], one.what, repr(one.rest))
         same = open_by.get(key)
         if same and same.oldest["at"] - act["at"] <= TOGETHER:
             same.acts.append(act)

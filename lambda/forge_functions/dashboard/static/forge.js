@@ -133,6 +133,8 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
     const part = event.detail.xhr.getResponseHeader("X-Part");
     if (part) had.set(event.detail.elt, part);
     waiting = Math.max(0, waiting - 1);
+    // What it shows may be gone, which the page says when it is loaded again.
+    if (lost && event.detail.xhr.status === 404) return location.reload();
     lost = !event.detail.successful;
     show();
   });

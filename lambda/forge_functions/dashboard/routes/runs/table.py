@@ -173,7 +173,8 @@ class Table(JobList):
         results = [f"result.{key}" for key in self.results]
         sorted_by = [self.sort] if self.sort and not self.unknown else []
         targets = [name for name in (*sorted_by, *best, *results) if name not in self.given]
-        return Plots(self.runs, self.given, targets[0]) if self.given and targets else None
+        made = (Plots(self.runs, self.given, target) for target in targets)
+        return next((plots for plots in made if plots.axes), None)
 
     @property
     def given(self) -> list[str]:
