@@ -261,6 +261,34 @@ def test_parts_that_are_written_one_after_the_other_are_stored_as_they_come(here
     assert stored(here, attempt) == {**dict.fromkeys(names, NEW), names[-1]: OLD}
 
 
+@pytest.mark.parametrize("cut", ["between two files", "in a file", "in none"])
+def test_a_save_is_stored_with_all_of_its_files_or_none(here: Desk, cut: str) -> None:
+    attempt = here.attempt()
+    folder, sync = attempt.folders.checkpoint, sync_of(here, attempt)
+    names = ["model", "optimizer", "scheduler"]
+    old, new = b"old\n" * 1000, b"new\n" * 1000
+
+    def save(data: bytes, since_ns: int, *written: str) -> None:
+        for number, path in enumerate(folder / each for each in written):
+            path.write_bytes(data)
+            os.utime(path, ns=(since_ns + number * 200 * MS, since_ns + number * 200 * MS))
+
+    save(old, time.time_ns() - 60 * S, *names)
+    sync.step()
+    killed_ns = time.time_ns()
+    save(new, killed_ns - (5 * S if cut == "in none" else 300 * MS), *names[:2])
+    whole = {"model": new, "optimizer": new} if cut == "in none" else dict.fromkeys(names, old)
+    with (folder / names[2]).open("r+b") as file:
+        for size in (100, 200):
+            if cut == "in a file":
+                file.truncate(size)
+            sync.step()
+            assert stored(here, attempt) == {"scheduler": old, **whole}
+    end(sync, Kill(killed_ns))
+    assert stored(here, attempt) == {"scheduler": old, **whole}
+    assert (b"killed in a save" in attempt.folders.log.read_bytes()) is (cut != "in none")
+
+
 def test_a_half_first_version_is_left_out_and_a_log_counts_up_to_its_last_line(here: Desk) -> None:
     attempt = here.attempt()
     folder, sync = attempt.folders.checkpoint, sync_of(here, attempt)

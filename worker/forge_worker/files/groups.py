@@ -2,9 +2,13 @@
 
 import re
 import time
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from heapq import nlargest
+from itertools import chain
+from operator import itemgetter
 from pathlib import PurePosixPath
 
 from forge_schema.storage.manifest import Entry
@@ -28,13 +32,19 @@ INDEXES = {"bak", "dir", "hdr", "idx", "index", "json", "meta", "offset", "offse
 PART = re.compile(r"(.+)\.data-\d{5}-of-\d{5}|(.+)-\d{5}-of-\d{5}(?:\.\w+)?|(.*\.distcp)")
 PARTS_INDEX = re.compile(r"(.+)\.\w+\.index\.json")
 FOLDER_INDEX, METADATA = "index.json", "/.metadata"
+# Of copies that go on changing.
+MOVING = (FileShape.GROWN, FileShape.MOMENT)
 ROOT, FOLDER = ".", "/"
 
 Groups = dict[str, str]
 """The name of the group of each file that belongs to one."""
+Times = tuple[int, int, str]
+"""When a file was written that is stored, and when now, and its path."""
 
 # How long after the last write to one of several files that belong together all of them rest.
 PAIR_NS = 500_000_000
+# So many of the files that were written last are compared with all others.
+MOST_NEWEST = 8
 
 
 class Together:
@@ -277,6 +287,54 @@ def _of_two_saves(paths: AbstractSet[str], listing: Listing, stored: Mapping[str
     index_ns = max((listing[path][1] for path in paths - parts), default=0)
     sides = {(at_ns > index_ns) - (at_ns < index_ns) for at_ns in (listing[p][1] for p in parts)}
     return len(same) > 1 or (index_ns > 0 and {-1, 1} <= sides)
+
+
+def halfway(
+    listing: Listing, copies: Copies, stored: Mapping[str, Entry], torn: Collection[str], at_ns: int
+) -> tuple[str, str] | None:
+    """Return two files of one save, of which only the first is new; None if no save is unfinished.
+
+    A program writes the files of each save in the same order, so their stored times tell what is
+    to follow, and about how soon. Of those that are `torn`, another one of the save must be new.
+    """
+    times = list(_times(listing, copies, stored))
+    new = [at for at in times if at[0] != at[1] and at[2] not in torn]
+    late = [at for at in times if at[2] in torn]
+    if new:
+        times.sort()
+    for file in nlargest(MOST_NEWEST, new, key=itemgetter(1)):
+        others = chain(_following(file, times, at_ns), (at[2] for at in late if _near(file, at[0])))
+        if other := next(others, None):
+            return file[2], other
+    return None
+
+
+def _following(file: Times, times: list[Times], at_ns: int) -> Iterator[str]:
+    """Yield files that a save has not renewed yet, soon after it renewed one."""
+    before_ns, now_ns, _ = file
+    soonest_ns = max(0, (abs(at_ns - now_ns) - PAIR_NS) // 2)
+    for place in range(bisect_right(times, (before_ns + soonest_ns + 1,)), len(times)):
+        its_before_ns, its_ns, other = times[place]
+        after_ns = 2 * (its_before_ns - before_ns) + PAIR_NS
+        if its_before_ns + after_ns > now_ns:
+            return
+        if its_ns + after_ns <= now_ns:
+            yield other
+
+
+def _near(file: Times, other_ns: int) -> bool:
+    """Tell whether a file was stored with another one, in time, and renewed far later."""
+    before_ns, now_ns, _ = file
+    return 2 * abs(other_ns - before_ns) + PAIR_NS <= now_ns - max(before_ns, other_ns)
+
+
+def _times(listing: Listing, copies: Copies, stored: Mapping[str, Entry]) -> Iterator[Times]:
+    """Yield when each file was written that is stored, and when now, but for those that grow."""
+    for path, (_, now_ns, _) in listing.items():
+        if (entry := stored.get(path)) is None or entry.mtime_ns is None:
+            continue
+        if (copy := copies.get(path)) is None or copy.shape not in MOVING:
+            yield entry.mtime_ns, now_ns, path
 
 
 def _moved(path: str, before: Listing, now: Listing, copies: Copies) -> bool:

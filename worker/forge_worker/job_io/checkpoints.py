@@ -49,6 +49,8 @@ TRIES = 3
 PAUSE_S = 0.5
 # How many steps wait for a file that is being written; the next one omits it.
 PATIENT_STEPS = 1
+# … and how many for the rest of a save.
+SAVE_STEPS = 3
 # A file written this shortly before being read could be written again with the same mtime.
 FRESH_NS = 1_000_000_000
 # Bounds of the time for the last checkpoint of a successful job, which may take twice as long as
@@ -313,7 +315,7 @@ class CheckpointSync(Loop):
         if self._commits.pending() != occasion.commit:
             raise FileChanged("the program committed a step while the folder was copied")
         self._looked_ns = time_ns()
-        self._snapshots.judge(listing, changed, copies, still=still)
+        self._snapshots.judge(listing, changed, copies, still=still, whole=occasion.due)
         if not self._waits(gone=changed.keys() - copies.keys() - self._snapshots.absent):
             self._store_found(listing, links, copies, began_ns, occasion)
 
@@ -394,15 +396,20 @@ class CheckpointSync(Loop):
 
     def _waits(self, gone: AbstractSet[str]) -> bool:
         """Return whether to wait one more step, because files were being written or moved."""
-        self._missed = self._missed + 1 if self._snapshots.kept or gone else 0
-        return 0 < self._missed <= PATIENT_STEPS and not self.program.over
+        halfway = self._snapshots.halfway
+        self._missed = self._missed + 1 if self._snapshots.kept or gone or halfway else 0
+        most = SAVE_STEPS if halfway else PATIENT_STEPS
+        return 0 < self._missed <= most and not self.program.over
 
     def _store_found(
         self, own: Listing, links: Targets, copies: Copies, began_ns: int, occasion: SaveOccasion
     ) -> None:
         out = self._snapshots.kept
         old = {entry.path: entry for entry in self._files if entry.path in out}
-        self._notes.busy(out, old, killed=self.program.kill is not None)
+        if self._snapshots.halfway and self.program.over:
+            self._notes.halfway(*self._snapshots.halfway)
+        else:
+            self._notes.busy(out, old, killed=self.program.kill is not None)
         unchanged = own.keys() - self._changed(own).keys() - copies.keys() - out
         sound = {path: copy for path, copy in copies.items() if copy.sound and path not in out}
         # A folder may be half without a file that is torn or gone.

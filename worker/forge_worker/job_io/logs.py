@@ -197,6 +197,11 @@ class CheckpointNotes:
                 self.say(f"busy {new[:NAMED]}", f"checkpoints {what}: {words}")
         self._named.update(paths)
 
+    def halfway(self, new: str, old: str) -> None:
+        """Report that a program was killed between two files of a save."""
+        words = f"the program was killed in a save, which renewed {new!r} but not {old!r}"
+        self.say("halfway", f"the last checkpoint is the one before: {words}")
+
     def _kept_out(self, paths: list[str], *, old: bool) -> None:
         if paths:
             what = "keeps their last stored version" if old else "is stored without them"

@@ -21,7 +21,15 @@ from forge_worker.files.copies import (
     steady_copy,
 )
 from forge_worker.files.databases import DatabasesInUse, Means
-from forge_worker.files.groups import ReplacedFolders, Together, mixed, uneven, young
+from forge_worker.files.groups import (
+    MOVING,
+    ReplacedFolders,
+    Together,
+    halfway,
+    mixed,
+    uneven,
+    young,
+)
 from forge_worker.files.kills import Doubt, Kill, Openings, ProgramEnd
 from forge_worker.files.safe_files import Listing, Status
 from forge_worker.files.saved_files import SavedFiles
@@ -41,7 +49,6 @@ RETAKES = 5
 # Only written to at their ends: what a killed program has left of one counts up to there.
 APPENDED = (".log", ".txt", ".csv", ".tsv", ".jsonl", ".out", ".err", ".tfrecord")
 EVENTS = "tfevents"
-MOVING = (FileShape.GROWN, FileShape.MOMENT)
 
 
 class Snapshots:
@@ -72,6 +79,7 @@ class Snapshots:
         self._small_bytes = min(chunk_bytes, COPIED_BYTES)
         self.torn: dict[str, CopiedPart] = {}
         self.kept: set[str] = set()
+        self.halfway: tuple[str, str] | None = None
         self.rewritten: set[str] = set()
         self._together = Together()
         self._databases = DatabasesInUse(saved.located, self._together)
@@ -206,11 +214,19 @@ class Snapshots:
         now = {path: status for path, status in self._now.items() if path not in moving}
         seen = {path: status for path, status in listing.items() if path not in moving}
         seen |= {path: copies[path].status for path in seen.keys() & copies.keys()}
-        rest = self._program.over or not young(self._together, copies)
-        return rest and now == seen and all(copy.sound for copy in copies.values())
+        if now != seen or not all(copy.sound for copy in copies.values()):
+            return False
+        return self._program.over or not (
+            young(self._together, copies) or halfway(self._now, copies, self._stored, (), time_ns())
+        )
 
-    def judge(self, listing: Listing, changed: Listing, copies: Copies, *, still: bool) -> None:
-        """Note the files that were being written, and those that belong with one of them."""
+    def judge(
+        self, listing: Listing, changed: Listing, copies: Copies, *, still: bool, whole: bool
+    ) -> None:
+        """Note the files that were being written, and those that belong with one of them.
+
+        If `whole`, the program said that all of a save is there.
+        """
         now = self._now if still else self._look()
         self.torn = {path: copy.seen for path, copy in copies.items() if copy.seen is not None}
         self._openings.note(copies)
@@ -223,6 +239,24 @@ class Snapshots:
         if replaced := self._folders.replaced(changed):
             torn |= {path for path in (*copies, *listing, *now) if path.startswith(replaced)}
         self.kept = self._together.with_all(torn)
+        settled = whole or (still and not self._program.over)
+        self.halfway = None if settled else self._halfway(now, copies)
+        if self.halfway and self._program.over:
+            self.kept = {*now, *copies, *self._stored}
+
+    def _halfway(self, now: Listing, copies: Copies) -> tuple[str, str] | None:
+        """Return two files of an unfinished save; while it runs, a program rewrites one of them."""
+        kill = self._program.kill
+        if self._program.over and kill is None:
+            return None
+        rewritten = {
+            path
+            for path in self.torn.keys() & self._stored.keys() & now.keys()
+            if not self._openings.in_place(path, now[path])
+            and (self._program.over or now[path][0] < self._stored[path].size)
+        }
+        at_ns = kill.at_ns if kill else time_ns()
+        return halfway(now, copies, self._stored, rewritten, at_ns)
 
 
 @dataclass(frozen=True, slots=True)
