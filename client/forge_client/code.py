@@ -9,8 +9,9 @@ from typing import IO
 
 from forge_schema import code
 from forge_schema.code import BundleRefused, TarStream
-from forge_schema.model.bundles import MOST_LIST_BYTES, WRITTEN, name_fault, segments_in
+from forge_schema.model.bundles import MOST_LIST_BYTES, WRITTEN, name_fault
 from forge_schema.model.job import JobDetail
+from forge_schema.model.stored import segments_in
 from forge_schema.trail import input_texts
 
 from forge_client.backend import Backend

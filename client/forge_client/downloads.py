@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from forge_schema.model.bundles import folded_name
+from forge_schema.model.bundles import below_a_link, folded_name, stays_inside
 from forge_schema.model.quantities import counted
-from forge_schema.model.stored import Artifact, ArtifactChunk, below_a_link, in_chunks, stays_inside
+from forge_schema.model.stored import Artifact, ArtifactChunk, in_chunks
 
 from forge_client.backend import Backend
 from forge_client.errors import ClientError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from forge_schema.model.bundles import Segment
+    from forge_schema.model.stored import Segment
 
 Progress: TypeAlias = Callable[[int], None]
 """Called with the bytes moved since the last call."""

@@ -29,7 +29,7 @@ from forge_client.settings import QueueConnection
 from forge_client.uploads import Bundle, ImageTar, Progress
 
 if TYPE_CHECKING:
-    from forge_schema.model.bundles import Segment
+    from forge_schema.model.stored import Segment
     from forge_schema.service.findings import Findings
 
     from forge_client.backend import Check
@@ -99,13 +99,13 @@ class DirectBackend(LocalService, Backend):
         self._upload(keys.bundle(bundle.digest), bundle, progress)
 
     def missing_bytes(self, bundle: Bundle) -> int:
-        from forge_schema.model.bundles import SegmentList
+        from forge_schema.model.stored import SegmentList
 
         missing = self.uploads.missing_segments(SegmentList(segments=list(bundle.segments)))
         return sum(segment.bytes for segment in missing)
 
     def upload_segments(self, bundle: Bundle, progress: Progress | None = None) -> None:
-        from forge_schema.model.bundles import SegmentList
+        from forge_schema.model.stored import SegmentList
 
         def put(segment: Segment) -> None:
             # As one request: nothing is left behind if this process dies.

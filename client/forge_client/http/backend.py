@@ -129,7 +129,7 @@ class HttpBackend(Backend):
         retried(act, patience_s=self._transport.patience_s)
 
     def _segments_offer(self, bundle: Bundle) -> BundleOffer:
-        from forge_schema.model.bundles import SegmentList
+        from forge_schema.model.stored import SegmentList
 
         body = SegmentList(segments=list(bundle.segments)).model_dump()
         answer = self._transport.send("POST", f"{BUNDLES}/segments", body, again=True)

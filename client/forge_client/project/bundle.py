@@ -1,5 +1,7 @@
 """Pack a project's folder into one file; equal folders give equal bytes everywhere."""
 
+from __future__ import annotations
+
 import hashlib
 import heapq
 import json
@@ -9,9 +11,8 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-from forge_schema.model.bundles import Segment
 from forge_schema.model.quantities import size_text
 from forge_schema.zstd import CHECKED, ZstdFile
 
@@ -19,6 +20,9 @@ from forge_client import default_paths
 from forge_client.project.listing import BundleEntry, BundleError, Listing, readable
 from forge_client.project.scan import scan
 from forge_client.uploads import Bundle, Progress
+
+if TYPE_CHECKING:
+    from forge_schema.model.stored import Segment
 
 __all__ = ["BundleError", "Listing", "pack", "pack_listing", "scan"]
 
@@ -34,9 +38,16 @@ def packed_before(listing: Listing) -> Bundle | None:
         if fingerprint := listing.fingerprint:
             digest, *sizes, segments = json.loads((_kept() / fingerprint).read_bytes())
             size, unpacked_size, files = map(int, sizes)
-            pairs = tuple(Segment(sha256=sha256, bytes=nbytes) for sha256, nbytes in segments)
+            pairs = tuple(_segment(*pair) for pair in segments)
             return Bundle(digest, Path(), size, unpacked_size, files, pairs)
     return None
+
+
+def _segment(sha256: str, nbytes: int) -> Segment:
+    # Only what is large has some, and their model takes a while to import.
+    from forge_schema.model.stored import Segment  # noqa: PLC0415
+
+    return Segment(sha256=sha256, bytes=nbytes)
 
 
 def remember(listing: Listing, bundle: Bundle) -> None:

@@ -106,7 +106,7 @@ class Project(Request):
 
 
 @contextmanager
-def naming_the_file(folder: Path | None, requests: Sequence[Request]) -> Iterator[None]:
+def naming_the_file(folder: Path, requests: Sequence[Request]) -> Iterator[None]:
     """Name the line of a folder's forge.toml that has a value which the queue refuses.
 
     Raises:
@@ -116,8 +116,8 @@ def naming_the_file(folder: Path | None, requests: Sequence[Request]) -> Iterato
     try:
         yield
     except ClientError as error:
-        path = (folder or Path()) / FILE
-        if error.code != "spec_invalid" or not path.is_file():
+        path = folder / FILE
+        if error.code != "spec_invalid":
             raise
         import tomllib  # noqa: PLC0415 - only for such a file
 

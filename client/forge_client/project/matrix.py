@@ -13,7 +13,8 @@ from typing import Any
 from forge_schema.model.quantities import counted
 
 from forge_client.errors import ClientError
-from forge_client.project.request import Request, no_command
+from forge_client.project import no_command
+from forge_client.project.request import Request
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}")

@@ -1,6 +1,5 @@
 """A job request as written by people in forge.toml, options and the SDK."""
 
-import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +18,8 @@ from forge_schema.model.quantities import (
     size,
     size_text,
 )
-from forge_schema.model.spec import CODE, KEYS, Key, Option, check_first, words_of
+from forge_schema.model.reading import check_first, words_of
+from forge_schema.model.spec import CODE, KEYS, Key, Option
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -33,7 +33,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from forge_client.errors import FIELDS_HINT, ClientError, OptionInvalid
-from forge_client.project import FILE
+from forge_client.project import FILE, IMAGE_WAYS, Requested, in_unit
 from forge_client.project.checkpoint_names import parsed
 
 _Name = Annotated[str, Field(pattern=r"^\s*[0-9]+(:[0-9]+\.[0-9]+)?\s*$")]
@@ -170,7 +170,6 @@ Size = Annotated[int, BeforeValidator(size, json_schema_input_type=_SizeText)]
 """Bytes, from text such as `512MiB`."""
 
 _Path = Annotated[str, Field(min_length=1)]
-IMAGE_WAYS = {"image", "image_tar", "dockerfile"}
 NUMBERS = {int, float}
 
 
@@ -240,9 +239,7 @@ def _in_queues_form(given: BaseModel, table: str = "") -> dict[str, Any]:
 def _in_unit(key: Key, value: Any) -> Any:  # noqa: ANN401 - any type
     if isinstance(value, BaseModel):
         return _in_queues_form(value, key.name)
-    if key.unit == "_mb":
-        return math.ceil(value / MIB)
-    return math.ceil(value) if key.unit and key.kind is int else value
+    return in_unit(value, key.unit, key.kind)
 
 
 def _is_nothing(name: str, value: object) -> bool:
@@ -251,7 +248,7 @@ def _is_nothing(name: str, value: object) -> bool:
     return value is None or (several and value in ({}, [], ()))
 
 
-class Request(_Plain):
+class Request(Requested, _Plain):
     """A requested job; fields that are None take the queue's defaults.
 
     Below are only the keys of forge.toml that have a form of their own, and those that the queue
@@ -337,21 +334,6 @@ class Request(_Plain):
             }
         )
 
-    def spec(self, *, owner: str | None, name: str) -> dict[str, Any]:
-        """Return the job in the queue's form: times in seconds, only fields that were given.
-
-        Args:
-            owner: the job's owner; None leaves it to the server.
-            name: the job's name and experiment if the request has none.
-
-        Raises:
-            ClientError: there is no command.
-        """
-        if not self.command:
-            raise no_command()
-        called = {"name": name, "experiment": name}
-        return {**({"owner": owner} if owner else {}), **called, **self.fields()}
-
     def fields(self) -> dict[str, Any]:
         """Return the given fields in the queue's form."""
         given = _in_queues_form(self)
@@ -368,16 +350,6 @@ KNOWN = {*Request.model_fields, *(key for table in TABLES.values() for key in ta
 # The queue's names of times and sizes end with the unit, and it has two for a range of machines.
 WITH_UNIT = re.compile(r"\b([a-z_]+)_(s|mb)\b(: must be at (?:most|least) [\d.]+)?")
 BOUND = re.compile(r"(must be at (?:most|least) )(\d+(?:\.\d+)?)")
-
-
-def no_command() -> ClientError:
-    """Return the error for a job without a command."""
-    return ClientError(
-        "no command given",
-        hint="write it after --, as in `forge submit . -- python train.py`, or as"
-        " `command` in forge.toml",
-        code="command_empty",
-    )
 
 
 def nothing_to_keep(folder: object) -> ClientError:

@@ -8,13 +8,8 @@ import hashlib
 import tarfile
 from pathlib import Path
 
-from forge_schema.model.bundles import (
-    MOST_SEGMENTS,
-    SEGMENT_BYTES,
-    Segment,
-    SegmentList,
-    list_digest,
-)
+from forge_schema.model.bundles import MOST_SEGMENTS, SEGMENT_BYTES, list_digest
+from forge_schema.model.stored import Segment, SegmentList
 from forge_schema.zstd import frame
 
 from forge_client.project.bundle import add, refuse_too_large

@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.bundles import SEGMENT_BYTES
-from forge_schema.model.fields import is_handle
+from forge_schema.model.reading import is_handle
 from forge_schema.model.states import Launcher
 
 from forge_client.errors import ClientError, OptionInvalid
+from forge_client.project import IMAGE_WAYS, no_command
 from forge_client.project.bundle import Listing, pack, pack_listing, packed_before, remember
 from forge_client.project.environment.packages import WithPackages, choose_packages
 from forge_client.project.git.changes import UNCOMMITTED, git_state
 from forge_client.project.image_tar import DIGEST
 from forge_client.project.image_tar import read as read_image
-from forge_client.project.request import IMAGE_WAYS, Request, no_command
-from forge_client.project.segments import pack_segments
 from forge_client.uploads import Bundle, ImageTar, Progress
 
 if TYPE_CHECKING:
     from forge_schema.model.job import Template
 
     from forge_client.backend import Backend
+    from forge_client.project.request import Request
 
 LIMIT = 2 << 30
 # What a job on a single machine cannot have.
@@ -80,9 +80,8 @@ def upload(
     if state is None:
         return stored
     git, diff, left_out = state
-    if diff:
-        git = git.model_copy(update={"diff": _upload_diff(backend, diff)})
-    return replace(stored, git=git.model_dump(exclude_defaults=True), left_out=left_out)
+    more = {"diff": _upload_diff(backend, diff)} if diff else {}
+    return replace(stored, git={**git, **more}, left_out=left_out)
 
 
 def _upload_diff(backend: Backend, diff: bytes) -> str:
@@ -115,6 +114,9 @@ def _upload_files(backend: Backend, listing: Listing, limit: int, bar: Bar) -> U
 def _packed(listing: Listing, folder: Path, limit: int, progress: Progress) -> Bundle:
     try:
         if listing.total_bytes > SEGMENT_BYTES:
+            # Its models, and below those of a request, take a while to import.
+            from forge_client.project.segments import pack_segments  # noqa: PLC0415
+
             return pack_segments(listing, folder, limit_bytes=limit, progress=progress)
         out = folder / "bundle.tar.zst"
         return pack_listing(listing, out, limit_bytes=limit, progress=progress)
@@ -210,6 +212,8 @@ def repeated(job: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     Raises:
         ClientError: a change is unknown or invalid.
     """
+    from forge_client.project.request import Request  # noqa: PLC0415 - as above
+
     changed = Request().changed(changes)
     if changed.extras or changed.groups:
         raise OptionInvalid(

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.quantities import counted, names_text, size_text
 
+from forge_client.project import FILE, no_command
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.environment.packages import RUNNERS, WithPackages
 from forge_client.project.environment.tools.run import is_notebook
-from forge_client.project.forge_toml import Project, naming_the_file
 from forge_client.project.listing import LeftOut
 from forge_client.project.notices import Missed, missing, notices
-from forge_client.project.request import Request, no_command
 from forge_client.project.submission import (
     LIMIT,
     Bar,
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from forge_schema.model.job import Template
 
     from forge_client.backend import Backend
+    from forge_client.project.forge_toml import Project
+    from forge_client.project.request import Request
 
 SHOWN = 5
 
@@ -177,10 +179,19 @@ def checked(backend: Backend, ready: PreparedSubmit) -> PreparedSubmit:
     parcel = ready.parcel
     if parcel and parcel.config:
         ready = _with_packages(ready, parcel, backend.template(parcel.config))
-    with naming_the_file(parcel.folder if parcel else Path(), ready.requests):
+    with _naming_the_file(parcel.folder if parcel else Path(), ready.requests):
         backend.check(ready.specs)
     tell_packages(ready)
     return ready
+
+
+def _naming_the_file(folder: Path, requests: Sequence[Request]) -> AbstractContextManager[None]:
+    if not (folder / FILE).is_file():
+        return nullcontext()
+    # Most of what a submit would cost without one.
+    from forge_client.project.forge_toml import naming_the_file  # noqa: PLC0415
+
+    return naming_the_file(folder, requests)
 
 
 def planned(backend: Backend, ready: PreparedSubmit) -> DryRun:

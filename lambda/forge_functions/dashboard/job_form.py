@@ -10,8 +10,8 @@ from typing import Annotated, Any, Self
 from uuid import uuid4
 
 from forge_schema.model.errors import JobInvalid
-from forge_schema.model.fields import is_handle
-from forge_schema.model.spec import JobSpec, Resources, words_of
+from forge_schema.model.reading import is_handle, words_of
+from forge_schema.model.spec import JobSpec, Resources
 from pydantic import BaseModel, Field
 
 MIB_PER_GIB = 1024

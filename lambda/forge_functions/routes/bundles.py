@@ -4,9 +4,9 @@ from enum import Enum
 from typing import Annotated, Literal
 
 from fastapi import Request
-from forge_schema.model.bundles import SegmentList, list_digest
+from forge_schema.model.bundles import list_digest
 from forge_schema.model.fields import NUMERIC, Digest
-from forge_schema.model.stored import BundleOffer, SegmentUpload, SignedUrl
+from forge_schema.model.stored import BundleOffer, SegmentList, SegmentUpload, SignedUrl
 from forge_schema.service.local import LocalService
 from forge_schema.storage import keys
 from pydantic import BaseModel, Field

@@ -1,15 +1,12 @@
-"""Bundles: the file names allowed in them, the segments of large ones, and locks of packages."""
+"""Bundles: the names and links allowed in them, their segments' sizes, and locks of packages."""
 
 import codecs
 import hashlib
 import re
 import unicodedata
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
 
-from pydantic import FailFast, Field, ValidationError
-
-from forge_schema.model.fields import NUMERIC, Digest, KnownFields
 from forge_schema.model.quantities import counted
 
 # A folder of more than this many bytes becomes segments, none of which has more.
@@ -51,6 +48,9 @@ UV_FOR_PIP = {
     "PIP_CERT": "SSL_CERT_FILE",
 }
 
+# Files of a checkpoint below this name are files of the job's work folder.
+WORK = ".forge-work"
+MOST_TARGET_BYTES = 4095
 NAME_BYTES = 255
 PATH_BYTES = 1024
 DEPTH = 64
@@ -61,23 +61,6 @@ _DEVICES = {"con", "prn", "aux", "nul"} | {
 }
 
 
-class Segment(KnownFields):
-    """A piece of a large bundle, an object named by its SHA-256; `bytes` is its packed size."""
-
-    sha256: Digest
-    bytes: Annotated[int, Field(ge=1, le=MOST_SEGMENT_BYTES), NUMERIC]
-
-
-class SegmentList(KnownFields):
-    """A large bundle: segments that are a zstd frame each, and one after the other a tar."""
-
-    segments: Annotated[list[Segment], FailFast(), Field(min_length=1, max_length=MOST_SEGMENTS)]
-
-    def dumped(self) -> bytes:
-        """Serialise it; equal lists give equal bytes."""
-        return self.model_dump_json().encode()
-
-
 def list_digest(data: bytes) -> str:
     """Return the digest of a list of segments, which names the bundle.
 
@@ -85,16 +68,6 @@ def list_digest(data: bytes) -> str:
     do not prove that somebody has the segments.
     """
     return hashlib.blake2b(data, digest_size=32).hexdigest()
-
-
-def segments_in(data: bytes, digest: str) -> tuple[Segment, ...]:
-    """Return the segments of the list with this digest; none if the data is not that list."""
-    if len(data) > MOST_LIST_BYTES or list_digest(data) != digest:
-        return ()
-    try:
-        return tuple(SegmentList.model_validate_json(data).segments)
-    except ValidationError:
-        return ()
 
 
 def name_fault(path: str) -> str | None:
@@ -115,15 +88,53 @@ def link_fault(name: str, target: str) -> str | None:
 
     All that a target goes through is named as in a bundle; the link's own folder is no link.
     """
-    # What is stored concerns few who list files.
-    from forge_schema.model.stored import stays_inside  # noqa: PLC0415
-
     names = target.split("/")
     up = next((number for number, part in enumerate(names) if part != ".."), len(names))
     if not stays_inside(name, target):
         return "leads out of the bundle"
     below = "/".join(names[up:])
     return None if target == "." or (up and not below) else name_fault(below)
+
+
+def stays_inside(path: str, target: str) -> bool:
+    """Tell whether a link at `path`, relative to its folder, cannot lead out of it.
+
+    It goes up first, at most to the folder, and then only down. So it also stays inside if a name
+    on its way down is such a link itself.
+    """
+    parts = PurePosixPath(target).parts
+    if not target or "\0" in target or target.startswith("/") or len(target) > MOST_TARGET_BYTES:
+        return False
+    ups = next((place for place, part in enumerate(parts) if part != ".."), len(parts))
+    return ups <= depth(path) and ".." not in parts[ups:]
+
+
+def depth(path: str) -> int:
+    """Return how many folders are above a path, up to the one that its links may not leave."""
+    parts = PurePosixPath(path).parts
+    return len(parts) - (2 if parts[:1] == (WORK,) else 1)
+
+
+def destination(path: str, target: str) -> str:
+    """Return where a link that stays inside leads: a path relative to its folder, "" for itself."""
+    place = list(PurePosixPath(path).parent.parts)
+    for part in PurePosixPath(target).parts:
+        if part == "..":
+            place.pop()
+        else:
+            place.append(part)
+    return "/".join(place)
+
+
+def below_a_link(paths: Iterable[str], links: Iterable[str]) -> str | None:
+    """Return a path that lies below one of the links, so that it would be reached through it."""
+    link_paths = {str(PurePosixPath(link)) for link in links}
+    if not link_paths:
+        return None
+    for path in paths:
+        if any(str(above) in link_paths for above in PurePosixPath(path).parents):
+            return path
+    return None
 
 
 def folded_name(path: str) -> str:

@@ -60,8 +60,6 @@ OF_NAMES = (
 PATH_BYTES = 2000
 DOCUMENT_BYTES = 256 << 10
 DOCUMENT_DEPTH = 64
-# `7`, `@last`, `@2`: how people name jobs without a name.
-HANDLE = r"[0-9]+|@(last|[1-9][0-9]{0,2})"
 # Of one job.
 MOST_TAGS = 50
 # What a query needs quotes for, or takes for something else, is in no tag. Other scripts are.
@@ -383,8 +381,3 @@ def _fault(name: str, fields: Mapping[str, Any]) -> PydanticCustomError:
     near = [*get_close_matches(name, fields, n=1), *_of_other_words(name, fields)]
     hint = f"; did you mean {near[0]}?" if near else ""
     return PydanticCustomError("extra_forbidden", "unknown field{hint}", {"hint": hint})
-
-
-def is_handle(name: str) -> bool:
-    """Tell whether commands take a name for an id, or for one of the newest jobs."""
-    return re.fullmatch(HANDLE, name.strip(), re.ASCII) is not None

@@ -1,8 +1,9 @@
-"""What is read of a record, by models and by those who do without pydantic alike."""
+"""What is read of a record, or of a command, by models and by those who do without pydantic."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -30,6 +31,19 @@ LINK = re.compile(
     r"""(https?://)(?:[^\s"'<>\\/?#]*@)?([^\s"'<>\\/?#@]{1,300}(?:[/?#][^\s"'<>\\]{0,2000})?)""",
     re.ASCII,
 )
+
+# `7`, `@last`, `@2`: how people name jobs without a name.
+HANDLE = r"[0-9]+|@(last|[1-9][0-9]{0,2})"
+# As words of their own. A `;` may also be an argument, as of `find -exec`, and after an option each
+# may be: `cut -d '|'`.
+SIGNS = frozenset({"&&", "||", "|", "|&", "&", ">", ">>", "<", "<<", "2>", "2>>", "2>&1", "&>"})
+# What stands in quotes or behind a backslash is meant as it is.
+AS_IT_IS = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
+# As the first word, these have a meaning only for a shell, and so has `FOO=1`.
+BUILT_IN = frozenset({"cd", "export", "source"})
+SETS = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+# In a line, also where it touches the word before or after it.
+IN_A_LINE = re.compile(r"&&|\|\|?|(?<!\S)(?:[12&]?>>?|<<?)|;|&(?!\S)")
 
 # Only type checkers see which fields these classes read: pydantic would make fields of them.
 
@@ -133,6 +147,11 @@ def id_of(handle: str) -> int | None:
     return int(handle) if handle.isascii() and handle.isdecimal() else None
 
 
+def is_handle(name: str) -> bool:
+    """Tell whether commands take a name for an id, or for one of the newest jobs."""
+    return re.fullmatch(HANDLE, name.strip(), re.ASCII) is not None
+
+
 def link_of(value: object) -> str | None:
     """Return a metric that is the address of a page, such as a tracker's, and no number.
 
@@ -172,3 +191,60 @@ TIME_COLUMNS = ("at", "since")
 # How far back a report goes that would read the whole history, unless one says it: those that are
 # summed up by day, and groups of all but those that show the current state.
 REPORT_SINCE = "7d"
+
+
+class NeedsShell(ValueError):
+    """Only a shell would read a command so; `instead` is what to write."""
+
+    def __init__(self, fault: str, instead: str) -> None:
+        super().__init__(f"{fault}; {instead}")
+        self.fault, self.instead = fault, instead
+
+
+def words_of(line: str) -> list[str]:
+    """Return the words of a line, split as a shell splits them.
+
+    Raises:
+        ValueError: its quotation marks do not match.
+        NeedsShell: it needs a shell.
+    """
+    words = shlex.split(line)
+    if sign := IN_A_LINE.search(AS_IT_IS.sub("_", line)):
+        raise _no_shell(sign[0], line.strip())
+    check_first(words, line.strip())
+    return words
+
+
+def without_signs(words: Sequence[str]) -> Sequence[str]:
+    """Return the words of a command that somebody typed in a shell.
+
+    Raises:
+        NeedsShell: one of them is a sign for a shell, which is no argument there but by mistake.
+    """
+    after = zip(["-", *words], words, strict=False)
+    if sign := next((word for before, word in after if word in SIGNS and before[:1] != "-"), ""):
+        line = " ".join(word if word in SIGNS else shlex.quote(word) for word in words)
+        raise _no_shell(sign, line)
+    check_first(words, shlex.join(words))
+    return words
+
+
+def check_first(words: Sequence[str], line: str) -> None:
+    """Check that a command does not begin as only a shell would read it.
+
+    Raises:
+        NeedsShell: it does.
+    """
+    first = words[0] if words else ""
+    if sets := SETS.fullmatch(first):
+        name, _, value = sets[0].partition("=")
+        own = f"write --env {name}={shlex.quote(value)}"
+        rest = shlex.join(words[1:])
+        raise NeedsShell(f"no shell would read {first!r}", f"{own} -- {rest}, or bash -c ...")
+    if first in BUILT_IN:
+        raise _no_shell(first, line)
+
+
+def _no_shell(sign: str, line: str) -> NeedsShell:
+    instead = f"for one, write: bash -c {shlex.quote(line)}"
+    return NeedsShell(f"no shell would read {sign!r}", instead)

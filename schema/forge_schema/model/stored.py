@@ -1,26 +1,55 @@
-"""What a job stores: its log, artifacts and checkpoints."""
+"""What is stored of a job: the segments of a large bundle, its log, artifacts and checkpoints."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import PurePosixPath
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import FailFast, Field, ValidationError
 
-from forge_schema.model.fields import MessagePart, Record
+from forge_schema.model.bundles import (
+    MOST_LIST_BYTES,
+    MOST_SEGMENT_BYTES,
+    MOST_SEGMENTS,
+    list_digest,
+)
+from forge_schema.model.fields import NUMERIC, Digest, KnownFields, MessagePart, Record
 from forge_schema.model.reading import ChunkReading
 
-# Files of a checkpoint below this name are files of the job's work folder.
-WORK = ".forge-work"
 # The most items of any list, and of chunks, in one answer.
 PAGE, CHUNKS = 1000, 100
 # Of a series: the points of each curve, at most so many, and the most curves of each source.
 POINTS, MOST_POINTS, MOST_KEYS = 500, 2000, 64
 # Of what workers and users wrote, in one answer: no server holds more of it.
 BYTES = 1 << 20
-MOST_TARGET_BYTES = 4095
+
+
+class Segment(KnownFields):
+    """A piece of a large bundle, an object named by its SHA-256; `bytes` is its packed size."""
+
+    sha256: Digest
+    bytes: Annotated[int, Field(ge=1, le=MOST_SEGMENT_BYTES), NUMERIC]
+
+
+class SegmentList(KnownFields):
+    """A large bundle: segments that are a zstd frame each, and one after the other a tar."""
+
+    segments: Annotated[list[Segment], FailFast(), Field(min_length=1, max_length=MOST_SEGMENTS)]
+
+    def dumped(self) -> bytes:
+        """Serialise it; equal lists give equal bytes."""
+        return self.model_dump_json().encode()
+
+
+def segments_in(data: bytes, digest: str) -> tuple[Segment, ...]:
+    """Return the segments of the list with this digest; none if the data is not that list."""
+    if len(data) > MOST_LIST_BYTES or list_digest(data) != digest:
+        return ()
+    try:
+        return tuple(SegmentList.model_validate_json(data).segments)
+    except ValidationError:
+        return ()
 
 
 class Stored(Record):
@@ -184,44 +213,3 @@ class BundleOffer(Record):
     stored: bool
     missing_bytes: int
     uploads: list[SegmentUpload]
-
-
-def stays_inside(path: str, target: str) -> bool:
-    """Tell whether a link at `path`, relative to its folder, cannot lead out of it.
-
-    It goes up first, at most to the folder, and then only down. So it also stays inside if a name
-    on its way down is such a link itself.
-    """
-    parts = PurePosixPath(target).parts
-    if not target or "\0" in target or target.startswith("/") or len(target) > MOST_TARGET_BYTES:
-        return False
-    ups = next((place for place, part in enumerate(parts) if part != ".."), len(parts))
-    return ups <= depth(path) and ".." not in parts[ups:]
-
-
-def depth(path: str) -> int:
-    """Return how many folders are above a path, up to the one that its links may not leave."""
-    parts = PurePosixPath(path).parts
-    return len(parts) - (2 if parts[:1] == (WORK,) else 1)
-
-
-def destination(path: str, target: str) -> str:
-    """Return where a link that stays inside leads: a path relative to its folder, "" for itself."""
-    place = list(PurePosixPath(path).parent.parts)
-    for part in PurePosixPath(target).parts:
-        if part == "..":
-            place.pop()
-        else:
-            place.append(part)
-    return "/".join(place)
-
-
-def below_a_link(paths: Iterable[str], links: Iterable[str]) -> str | None:
-    """Return a path that lies below one of the links, so that it would be reached through it."""
-    link_paths = {str(PurePosixPath(link)) for link in links}
-    if not link_paths:
-        return None
-    for path in paths:
-        if any(str(above) in link_paths for above in PurePosixPath(path).parents):
-            return path
-    return None

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from forge_schema.model.errors import JobInvalid
-from forge_schema.model.fields import Answer, InputName, Word, is_handle
+from forge_schema.model.fields import Answer, InputName, Word
 from forge_schema.model.job import OWN, RegisteredInput, Template
+from forge_schema.model.reading import is_handle
 from forge_schema.service.caller import Caller, Forbidden, Verbs
 from forge_schema.service.parameters import Owner
 from forge_schema.service.verb import SUBMITTER, Sent, verb

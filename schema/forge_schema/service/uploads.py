@@ -8,8 +8,9 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from forge_schema.model.bundles import Segment, SegmentList, list_digest
+from forge_schema.model.bundles import list_digest
 from forge_schema.model.states import Role
+from forge_schema.model.stored import Segment, SegmentList
 from forge_schema.queue.inputs import Uploads, named, not_uploaded
 from forge_schema.service.caller import Caller
 from forge_schema.storage import Store, keys

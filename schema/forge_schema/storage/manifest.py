@@ -8,9 +8,9 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from forge_schema.model.bundles import MOST_LIST_BYTES, segments_in
+from forge_schema.model.bundles import MOST_LIST_BYTES, below_a_link, stays_inside
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.stored import below_a_link, stays_inside
+from forge_schema.model.stored import segments_in
 from forge_schema.storage import keys
 from forge_schema.storage.store import ObjectMissing, ObjectTooLarge, SmallReadable, Store, small
 

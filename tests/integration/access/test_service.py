@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.admin import OwnerSettings, TeamChanges
-from forge_schema.model.bundles import Segment, SegmentList
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import JobUnknown
 from forge_schema.model.states import Role
+from forge_schema.model.stored import Segment, SegmentList
 from forge_schema.model.worker import NoSuchWorker
 from forge_schema.queue.queue import NotRetryable
 from forge_schema.read.runs import SweepUnknown

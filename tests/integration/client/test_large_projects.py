@@ -23,8 +23,8 @@ from forge_client.project.submission import Uploaded, upload
 from forge_client.settings import QueueConnection
 from forge_schema.access.api_keys import Keys
 from forge_schema.http_client import tls_context
-from forge_schema.model.bundles import SegmentList
 from forge_schema.model.states import Reason, Role
+from forge_schema.model.stored import SegmentList
 from forge_schema.storage import KeyInvalid, Store, keys, open_store
 from forge_worker.prepare.bundle import BundleCache, BundleCorrupt
 from forge_worker.queue.http.gateway import HttpGateway

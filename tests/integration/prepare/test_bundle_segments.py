@@ -10,7 +10,7 @@ import pytest
 from forge_client.project import segments
 from forge_client.project.bundle import scan
 from forge_client.project.segments import pack_segments
-from forge_schema.model.bundles import SegmentList
+from forge_schema.model.stored import SegmentList
 from forge_schema.storage import ObjectMissing, Progress, keys
 from forge_schema.storage.file_store import FileStore
 from forge_worker.prepare.bundle import ArchiveLimits, BundleCache, BundleCorrupt, BundleRefused

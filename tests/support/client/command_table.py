@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from inspect import get_annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,6 +15,8 @@ import typer
 from forge_client.cli.commands import app
 from forge_client.cli.options import names
 from forge_client.cli.quick import arguments, completion
+from forge_client.project.request import Request
+from forge_schema.model.spec import KEYS
 from typer.main import get_command
 from typer.rich_utils import rich_render_text
 from typer.testing import CliRunner
@@ -78,8 +81,18 @@ def _parameter(one: Click) -> dict[str, Any]:
         "choices": [getattr(word, "value", word) for word in one.type_descriptor.choices or ()],
         "completes": _completes(one),
         "help": rich_render_text(one.help) if is_option and one.help else None,
+        "variable": one.envvar,
+        **_as_field(one.name),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def _as_field(name: str) -> dict[str, Any]:
+    """Return how an option's text becomes a field of a job, if nothing but the queue checks it."""
+    key = KEYS.get(name)
+    if key is None or key.kind not in {int, str} or name in get_annotations(Request):
+        return {}
+    return {"field": key.field, "kind": key.kind.__name__, "table": key.table}
 
 
 def _in_order(options: list[str]) -> list[str]:

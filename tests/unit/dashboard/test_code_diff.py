@@ -17,7 +17,7 @@ from forge_client.project.segments import pack_segments
 from forge_functions.dashboard.routes.runs import code_diff as page
 from forge_schema import zstd
 from forge_schema.code import TooDifferent, differences
-from forge_schema.model.bundles import SegmentList
+from forge_schema.model.stored import SegmentList
 from forge_schema.storage import keys, open_store
 from support import archives, trees
 

@@ -162,7 +162,7 @@ def test_what_a_project_needs_of_a_lock_of_conda(tmp_path: Path, files: dict[str
     whole = sent(write(tmp_path, files), image="busybox")
     assert whole.notes[0].startswith(next(iter(files)))
     assert listed(whole) == ["numpy==1.26.4", "six==1.17.0"]
-    assert whole.environments[".forge-requirements.txt"].python == "3.12"
+    assert whole.environments[".forge-requirements.txt"]["python"] == "3.12"
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ def test_conda_packages_become_pythons(tmp_path: Path) -> None:
     assert listed(whole) == [
         "numpy==1.26.*", "torch==2.4.1", "scipy==1.14.0", "pandas>=2,<3", "tabulate==0.9",
     ]  # fmt: skip
-    assert whole.environments[".forge-requirements.txt"].python == "3.12"
+    assert whole.environments[".forge-requirements.txt"]["python"] == "3.12"
 
 
 def test_conda_packages_that_are_not_pythons_are_named(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from forge_client.cli.show.standing import no_patch_text, revision_text
 from forge_client.project.git import changes
 from forge_client.project.git.changes import git_state
 from forge_client.project.scan import scan
-from forge_schema.model.spec import Git
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,11 +45,11 @@ def project(tmp_path: Path) -> Path:
 def test_a_clean_folder_has_a_revision_and_a_branch(project: Path) -> None:
     (project.parent / "README").write_text("a change elsewhere\n")
     state = git_state(scan(project))
-    assert state == (Git(revision=run(project, "rev-parse", "HEAD"), branch="main"), b"", [])
+    assert state == ({"revision": run(project, "rev-parse", "HEAD"), "branch": "main"}, b"", [])
     run(project, "checkout", "-q", "--detach")
     detached = git_state(scan(project))
     assert detached is not None
-    assert detached[0].branch is None
+    assert "branch" not in detached[0]
 
 
 def test_a_diff_does_not_depend_on_the_users_configuration(project: Path) -> None:
@@ -74,7 +73,7 @@ def test_a_deleted_files_name_may_be_no_utf_8(project: Path) -> None:
     odd.unlink()
     state = git_state(scan(project))
     assert state is not None
-    assert state[0].dirty
+    assert state[0]["dirty"]
 
 
 def test_a_diff_has_changes_of_the_bundles_files_and_no_others(project: Path) -> None:
@@ -85,7 +84,7 @@ def test_a_diff_has_changes_of_the_bundles_files_and_no_others(project: Path) ->
     (project / ".aws" / "config").unlink()
     state = git_state(scan(project))
     assert state is not None
-    assert state[0].dirty
+    assert state[0]["dirty"]
     assert b"--- a/train.py" in state[1]
     assert b"+two" in state[1]
     assert b"--- a/old.py\n+++ /dev/null" in state[1]

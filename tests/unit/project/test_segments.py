@@ -15,7 +15,8 @@ from forge_client.project import segments
 from forge_client.project.bundle import BundleError, scan
 from forge_client.project.segments import pack_segments
 from forge_schema import zstd
-from forge_schema.model.bundles import SegmentList, list_digest, segments_in
+from forge_schema.model.bundles import list_digest
+from forge_schema.model.stored import SegmentList, segments_in
 from forge_worker.prepare.bundle import ArchiveLimits, extract_files
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client.cli.commands import app
+from forge_client.cli.quick.answers import plainly_described
 from forge_client.cli.quick.arguments import Declined, commands, parsed
 from forge_client.http import logins
 from forge_client.main import answered
 from forge_client.plain import place
 from forge_client.plain.place import refuse_proxied
 from forge_client.plain.wire import NotPlain
+from forge_client.project.request import Request
+from forge_schema.model.spec import KEYS
 from support.client import plain_table
 from support.client.command_table import PLACE, text
 from typer.testing import CliRunner
@@ -36,8 +39,10 @@ from forge_client.cli.show import {", ".join(SHOWN)}
 import forge_client.findings
 # Not what stands for a module that is not to be imported.
 print(*(name for name, module in sys.modules.items() if getattr(module, "__spec__", None)))
+import forge_client.cli.show.submitted
+assert "pydantic" not in sys.modules
 """
-PS = commands()["commands"]["ps"]["parameters"]
+PS, SUBMIT = (commands()["commands"][name]["parameters"] for name in ("ps", "submit"))
 
 
 def test_the_table_of_commands_is_that_of_the_whole_command() -> None:
@@ -116,6 +121,32 @@ def test_words_that_need_more_are_declined(words: str) -> None:
 )
 def test_what_is_not_plain_is_left_to_the_whole_command(words: str) -> None:
     assert not answered(words.split())
+
+
+def test_a_job_that_is_described_plainly_is_what_the_models_make_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {"_s": "90m", "_mb": "3.5GiB"}
+    plain = [one for one in SUBMIT if "field" in one]
+    assert {"name", "gpus", "memory", "timeout", "image"} <= {one["name"] for one in plain}
+    for one in plain:
+        words = KEYS[one["name"]].words or ("7",)
+        given = {one["name"]: texts.get(one["field"].removeprefix(one["name"]), words[0])}
+        described = plainly_described(given, tmp_path, ["python", "-c", ""])
+        whole = Request().changed({**given, "command": ["python", "-c", ""]})
+        assert described
+        wanted = whole.spec(owner="ann", name="x").items()
+        made = described[1].spec(owner="ann", name="x")
+        assert made == {name: value for name, value in wanted if value != {}}
+    for command in (None, [], ["python a.py"], ["a", "|", "b"]):
+        assert plainly_described({}, tmp_path, command) is None
+    for name, value in (("env", ["A=1"]), ("gpus", "many"), ("memory", "much")):
+        assert plainly_described({name: value}, tmp_path, ["true"]) is None
+    monkeypatch.setenv("FORGE_QUEUE", "night")
+    assert plainly_described({}, tmp_path, ["true"]) is None
+    monkeypatch.delenv("FORGE_QUEUE")
+    (tmp_path / "forge.toml").touch()
+    assert plainly_described({}, tmp_path, ["true"]) is None
 
 
 def test_what_is_typed_all_day_is_very_light_to_import() -> None:

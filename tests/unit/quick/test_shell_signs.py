@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from forge_schema.model.spec import NeedsShell, without_signs, words_of
+from forge_schema.model.reading import NeedsShell, without_signs, words_of
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from forge_schema.model.stored import destination, stays_inside
+from forge_schema.model.bundles import destination, stays_inside
 from forge_schema.storage.manifest import CheckpointUnsound, Entry, Manifest
 
 DIGEST = "a" * 64

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import PurePosixPath
 
-from forge_schema.model.stored import destination, stays_inside
+from forge_schema.model.bundles import destination, stays_inside
 
 # A lock names its holder, which is gone when the link is restored. Emacs and Firefox do so; others
 # are recognised by their names.

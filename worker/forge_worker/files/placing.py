@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
+from forge_schema.model.bundles import WORK
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.stored import WORK
 
 from forge_worker.files.safe_files import Parts, entered, remove_tree, status_from, status_of, walk
 from forge_worker.files.saved_files import FilesSeen, SavedFiles

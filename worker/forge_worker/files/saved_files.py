@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
+from forge_schema.model.bundles import WORK, destination
 from forge_schema.model.quantities import counted
-from forge_schema.model.stored import WORK, destination
 
 from forge_worker.files import links
 from forge_worker.files.safe_files import (

@@ -11,10 +11,10 @@ from time import monotonic, time_ns
 
 import structlog
 from forge_schema.model.attempt_records import CheckpointRecord
+from forge_schema.model.bundles import WORK
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import Reason
-from forge_schema.model.stored import WORK
 from forge_schema.storage import Objects, ObjectTooLarge
 from forge_schema.storage.manifest import CHUNK_BYTES, Entry, Manifest
 

@@ -20,15 +20,10 @@ from typing import IO
 
 import structlog
 from forge_schema.code import BundleRefused, Header, TarStream
-from forge_schema.model.bundles import (
-    MOST_LIST_BYTES,
-    Segment,
-    folded_name,
-    name_fault,
-    segments_in,
-)
+from forge_schema.model.bundles import MOST_LIST_BYTES, folded_name, name_fault
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import counted, size_text
+from forge_schema.model.stored import Segment, segments_in
 from forge_schema.storage import Objects, Progress, keys
 
 from forge_worker.files.small_files import try_lock

@@ -7,16 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from forge_schema.model.quantities import size
-from forge_schema.model.spec import (
-    CODE,
-    KEYS,
-    PANELS,
-    NeedsShell,
-    Option,
-    option_of,
-    without_signs,
-    words_of,
-)
+from forge_schema.model.reading import NeedsShell, without_signs, words_of
+from forge_schema.model.spec import CODE, KEYS, PANELS, Option, option_of
 
 from forge_client.errors import OptionInvalid
 from forge_client.project.forge_toml import Project

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.states import StateWord
 
-from forge_client.cli.quick.arguments import Declined, whole_number
+from forge_client.cli.quick.arguments import Declined, commands, whole_number
 from forge_client.plain.backend import PlainBackend
 from forge_client.plain.place import server_place
 from forge_client.plain.wire import NotPlain
@@ -157,10 +157,51 @@ def submit(given: Given, command: Sequence[str] | None) -> None:
 
     folder, form, wait = Path(given.pop("folder", ".")), form_of(given), given.pop("wait", False)
     with backend() as asked:
-        project, request = _described(given, folder, command)
+        plain = plainly_described(given, folder, command)
+        project, request = plain or _described(given, folder, command)
         whole = ready(asked.owner, project, [request], folder)
         (job_id,) = asked.submit(uploaded(asked, whole))
         show_submitted(asked, job_id, form, wait=wait)
+
+
+def plainly_described(
+    given: Given, folder: Path, command: Sequence[str] | None
+) -> tuple[Project, Request] | None:
+    """Return the job that is described, if only the queue need check it, without the models."""
+    from forge_schema.model.reading import NeedsShell, without_signs  # noqa: PLC0415 - as above
+
+    from forge_client.project import FILE, PlainRequest  # noqa: PLC0415 - as above
+
+    declared = {one["name"]: one for one in commands()["commands"]["submit"]["parameters"]}
+    variables = [one["variable"] for one in declared.values() if "variable" in one]
+    if (folder / FILE).exists() or any(map(os.environ.get, variables)):
+        return None
+    # A single text may be a whole line.
+    if not command or (len(command) == 1 and len(command[0].split()) > 1):
+        return None
+    if not all("field" in declared[name] for name in given):
+        return None
+    fields: Given = {}
+    try:
+        fields["command"] = [*without_signs(command)]
+        for name, text in given.items():
+            table = declared[name].get("table")
+            place = fields.setdefault(table, {}) if table else fields
+            place[declared[name]["field"]] = _in_queues_form(text, **declared[name])
+    except (NeedsShell, ValueError):
+        return None
+    request: Any = PlainRequest(fields)
+    return request, request
+
+
+def _in_queues_form(text: str, name: str, field: str, kind: str, **_: object) -> object:
+    from forge_schema.model.quantities import capacity, seconds  # noqa: PLC0415 - as above
+
+    from forge_client.project import in_unit  # noqa: PLC0415 - as above
+
+    unit, whole = field.removeprefix(name), kind == "int"
+    read: dict[str, Callable[[str], Any]] = {"_s": seconds, "_mb": capacity}
+    return in_unit(read.get(unit, int if whole else str)(text), unit, int if whole else str)
 
 
 def _described(

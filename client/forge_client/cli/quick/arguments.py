@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import cache
 from os.path import dirname, join
 from typing import Any, TypeAlias
 
@@ -19,13 +20,15 @@ Parameter: TypeAlias = dict[str, Any]
 
 `flag`: it takes no value; `off`: those of its `opts` that turn it off; `many`: it may be given
 several times, or takes several words; `choices`: its values; `completes`: a function in
-`completion.py`; `help`.
+`completion.py`; `help`; `variable`: where it is read from, too; `field`: that of a job, in the
+`table`, which its text becomes as this `kind`.
 """
 
 Command: TypeAlias = dict[str, Any]
 """Its `help` in one line, and its `parameters`; of a group, also its `commands`."""
 
 
+@cache
 def commands() -> Command:
     """Return the whole command."""
     with open(join(dirname(__file__), "commands.json"), encoding="utf-8") as file:

@@ -16,10 +16,7 @@ from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, brief, inline
 from forge_client.cli.show.standing import resources
 from forge_client.cli.show.waiting import wait_and_show
-from forge_client.connection import connect
 from forge_client.errors import ClientError, Misconfigured, Unreachable
-from forge_client.project.forge_toml import Project
-from forge_client.project.request import Request
 from forge_client.project.submit import (
     DryRun,
     Narrator,
@@ -38,6 +35,8 @@ if TYPE_CHECKING:
     from forge_schema.model.job import JobDetail
 
     from forge_client.backend import Backend
+    from forge_client.project.forge_toml import Project
+    from forge_client.project.request import Request
     from forge_client.settings import Settings
 
 
@@ -66,6 +65,8 @@ def _submitted(backend: Backend, job_id: int) -> JobDetail:
 
 def show_plan(settings: Settings, whole: PreparedSubmit, form: Format) -> None:
     """Show jobs and their files, checked by the queue if one answers. Nothing is stored."""
+    from forge_client.connection import connect  # noqa: PLC0415 - only for this
+
     try:
         with connect(settings) as backend:
             plan = planned(backend, whole)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from forge_schema.model.bundles import PIP_HASH
 from forge_schema.model.quantities import counted, names_text
-from forge_schema.model.spec import Environment
 
 from forge_client.errors import ClientError
 from forge_client.project.environment import pythons, unused
@@ -75,7 +75,7 @@ class ChosenPackages:
     note: str
     file: str = ""
     text: str = ""
-    environment: Environment | None = None
+    environment: Mapping[str, Any] | None = None
     absent: tuple[str, ...] = ()
     entries: tuple[BundleEntry, ...] = ()
 
@@ -109,7 +109,7 @@ def choose(listing: Listing, wanted: Wanted) -> ChosenPackages:
         return replace(chosen, absent=tuple(dict.fromkeys(ABSENT.findall(str(error)))))
     base = made.base or (files[called].parent if called in files else listing.root)
     made = replace(made, text=carrier.text(made.text, base, called))
-    environment = Environment(
+    environment = _environment(
         source=called,
         reason=why,
         packages=made.packages,
@@ -275,13 +275,18 @@ def _is_list(files: Mapping[str, Path], name: str, wanted: Wanted) -> bool:
     return name in files
 
 
+def _environment(**fields: str | int | None) -> dict[str, Any]:
+    """Return a job's `environment`, without what is not known of it."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def _without_list(why: str, python: Python | None) -> ChosenPackages:
     """Return no packages; if the project asks for a Python, it is one without any."""
     if python is None:
         return ChosenPackages(why)
     made = lock("", python)
     note = f"none, and Python {python.text} ({python.where}): {NO_LIST}"
-    environment = Environment(
+    environment = _environment(
         source=python.where, reason=NO_LIST, packages=0, lock=made.digest, python=python.lowest
     )
     return ChosenPackages(note, "", made.text, environment)
@@ -313,7 +318,7 @@ def _unlocked(
     """Return a list that the worker resolves."""
     called = source.called if source else OF_A_NOTEBOOK
     file, text = source.plain(wanted.picked) if source else ("", "")
-    environment = Environment(source=called, reason=why, python=python.lowest if python else None)
+    environment = _environment(source=called, reason=why, python=python.lowest if python else None)
     note = f"{called}{_picked(wanted.picked)} ({why}){_left(source)}"
     if file and not more:
         return ChosenPackages(note, file, "", environment)

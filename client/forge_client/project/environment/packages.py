@@ -1,14 +1,16 @@
 """Requests with their packages: what `forge submit` sends of a project's environment."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from forge_schema.model.bundles import LOCK, PLAIN, WRITTEN
-from forge_schema.model.spec import Environment
 
+from forge_client.project import IMAGE_WAYS
 from forge_client.project.environment.choice import ChosenPackages, Wanted, choose
 from forge_client.project.environment.locks import stored
 from forge_client.project.environment.names import NOTHING, Picked
@@ -20,7 +22,9 @@ from forge_client.project.environment.tools.run import (
     without_tool,
 )
 from forge_client.project.listing import BundleEntry, Listing
-from forge_client.project.request import IMAGE_WAYS, Request
+
+if TYPE_CHECKING:
+    from forge_client.project.request import Request
 
 TEST = "test"
 # What runs a file that is named in place of a program.
@@ -38,13 +42,13 @@ class WithPackages:
     requests: list[Request]
     listing: Listing
     notes: tuple[str, ...] = ()
-    environments: Mapping[str, Environment] = field(default_factory=dict)
+    environments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
 
     def shown(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a job that show people its environment."""
         environment = self.environments.get(spec.get("requirements") or "")
-        return {"environment": environment.model_dump(exclude_none=True)} if environment else {}
+        return {"environment": environment} if environment else {}
 
 
 def choose_packages(
@@ -72,7 +76,7 @@ class _Choosing:
     chosen: dict[Wanted, ChosenPackages] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     lists: dict[str, BundleEntry] = field(default_factory=dict)
-    environments: dict[str, Environment] = field(default_factory=dict)
+    environments: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def request(self, request: Request) -> Request:
         # A handler runs in the worker's own environment.
@@ -145,7 +149,7 @@ class _Choosing:
         """Return the path of a list in the bundle, to which it is added if Forge wrote it."""
         path = chosen.file or None
         if chosen.text:
-            stem = LOCK if chosen.environment and chosen.environment.lock else PLAIN
+            stem = LOCK if chosen.environment and "lock" in chosen.environment else PLAIN
             path = self._added(stem, chosen.text)
         if path and chosen.environment:
             self.environments[path] = chosen.environment

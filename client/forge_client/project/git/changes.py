@@ -2,9 +2,9 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 from forge_schema.model.quantities import counted
-from forge_schema.model.spec import Git
 
 from forge_client.project.git.ignored import top_of
 from forge_client.project.git.program import tried, without_filters
@@ -20,8 +20,8 @@ FILE = b"diff --git "
 UNCOMMITTED = "uncommitted.diff"
 
 
-def git_state(listing: Listing) -> tuple[Git, bytes, list[str]] | None:
-    """Return the commit of a project's folder, the changes since, and what these leave out.
+def git_state(listing: Listing) -> tuple[dict[str, Any], bytes, list[str]] | None:
+    """Return a job's `git` for a project's folder, the changes since, and what these leave out.
 
     The changes are those of tracked files that are in the bundle, or would be if they were there.
     Without a repository, return None.
@@ -34,11 +34,12 @@ def git_state(listing: Listing) -> tuple[Git, bytes, list[str]] | None:
     if revision is None:
         return None
     branch = _output(root, "symbolic-ref", "--short", "-q", "HEAD")
+    state = {"revision": revision, **({"branch": branch} if branch else {})}
     calm = without_filters(root)
     changed = tried(root, *calm, "status", "--porcelain", "--", ".")
     if not changed:
-        return Git(revision=revision, branch=branch), b"", []
-    return Git(revision=revision, branch=branch, dirty=True), *_diff(listing, calm)
+        return state, b"", []
+    return {**state, "dirty": True}, *_diff(listing, calm)
 
 
 def _diff(listing: Listing, calm: tuple[str, ...]) -> tuple[bytes, list[str]]:

@@ -1,15 +1,7 @@
 """The request for a job: its fields, which are all in `job_fields.py`, and their parts."""
 
 from forge_schema.model.spec.inputs import INPUT, SourceText
-from forge_schema.model.spec.job_spec import (
-    KEYS,
-    VARIED,
-    JobSpec,
-    NeedsShell,
-    check_first,
-    without_signs,
-    words_of,
-)
+from forge_schema.model.spec.job_spec import KEYS, VARIED, JobSpec
 from forge_schema.model.spec.options import CODE, PANELS, Key, Option, option_of
 from forge_schema.model.spec.parts import (
     ALL_PORTS,
@@ -82,19 +74,15 @@ __all__ = [
     "Git",
     "JobSpec",
     "Key",
-    "NeedsShell",
     "Option",
     "Parallel",
     "Resources",
     "SourceText",
     "Stall",
     "Tuning",
-    "check_first",
     "has_folder",
     "is_folder_name",
     "option_of",
     "owner_mark",
     "sorted_json",
-    "without_signs",
-    "words_of",
 ]

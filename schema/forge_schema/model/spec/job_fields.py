@@ -6,7 +6,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from forge_schema.model.fields import (
-    HANDLE,
     MOST_TAGS,
     NUMERIC,
     Document,
@@ -18,6 +17,7 @@ from forge_schema.model.fields import (
     empty,
 )
 from forge_schema.model.fields import Word as Name
+from forge_schema.model.reading import HANDLE
 from forge_schema.model.spec.inputs import Inputs
 from forge_schema.model.spec.options import CHECKPOINTS, CODE, FAILURES, RESOURCES, START, Option
 from forge_schema.model.spec.parts import (

@@ -1,10 +1,8 @@
-"""The request for a job: what its fields must agree on, its command, and how it is stored."""
+"""The request for a job: what its fields must agree on, and how it is stored."""
 
 import hashlib
 import json
-import re
-import shlex
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import Any, Self
 
 from pydantic import field_validator, model_validator
@@ -30,16 +28,6 @@ IN_COLUMNS |= {"max_failures", "max_losses", "max_preemptions", "backoff_s", "ti
 IN_COLUMNS |= {"delay_s", "from_checkpoint", "idempotency_key"}
 # Fields in which the jobs of a sweep differ. The first two are always in the payload.
 VARIED = ("command", "env", "arguments", "parameters")
-# As words of their own. A `;` may also be an argument, as of `find -exec`, and after an option each
-# may be: `cut -d '|'`.
-SIGNS = frozenset({"&&", "||", "|", "|&", "&", ">", ">>", "<", "<<", "2>", "2>>", "2>&1", "&>"})
-# What stands in quotes or behind a backslash is meant as it is.
-AS_IT_IS = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
-# As the first word, these have a meaning only for a shell, and so has `FOO=1`.
-BUILT_IN = frozenset({"cd", "export", "source"})
-SETS = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
-# In a line, also where it touches the word before or after it.
-IN_A_LINE = re.compile(r"&&|\|\|?|(?<!\S)(?:[12&]?>>?|<<?)|;|&(?!\S)")
 
 
 class JobSpec(JobFields):
@@ -212,60 +200,3 @@ class JobSpec(JobFields):
 
 KEYS = {key.name: key for key in keys_of(JobSpec)}
 """Every key of forge.toml that is of a job, in the order in which people see them."""
-
-
-class NeedsShell(ValueError):
-    """Only a shell would read a command so; `instead` is what to write."""
-
-    def __init__(self, fault: str, instead: str) -> None:
-        super().__init__(f"{fault}; {instead}")
-        self.fault, self.instead = fault, instead
-
-
-def words_of(line: str) -> list[str]:
-    """Return the words of a line, split as a shell splits them.
-
-    Raises:
-        ValueError: its quotation marks do not match.
-        NeedsShell: it needs a shell.
-    """
-    words = shlex.split(line)
-    if sign := IN_A_LINE.search(AS_IT_IS.sub("_", line)):
-        raise _no_shell(sign[0], line.strip())
-    check_first(words, line.strip())
-    return words
-
-
-def without_signs(words: Sequence[str]) -> Sequence[str]:
-    """Return the words of a command that somebody typed in a shell.
-
-    Raises:
-        NeedsShell: one of them is a sign for a shell, which is no argument there but by mistake.
-    """
-    after = zip(["-", *words], words, strict=False)
-    if sign := next((word for before, word in after if word in SIGNS and before[:1] != "-"), ""):
-        line = " ".join(word if word in SIGNS else shlex.quote(word) for word in words)
-        raise _no_shell(sign, line)
-    check_first(words, shlex.join(words))
-    return words
-
-
-def check_first(words: Sequence[str], line: str) -> None:
-    """Check that a command does not begin as only a shell would read it.
-
-    Raises:
-        NeedsShell: it does.
-    """
-    first = words[0] if words else ""
-    if sets := SETS.fullmatch(first):
-        name, _, value = sets[0].partition("=")
-        own = f"write --env {name}={shlex.quote(value)}"
-        rest = shlex.join(words[1:])
-        raise NeedsShell(f"no shell would read {first!r}", f"{own} -- {rest}, or bash -c ...")
-    if first in BUILT_IN:
-        raise _no_shell(first, line)
-
-
-def _no_shell(sign: str, line: str) -> NeedsShell:
-    instead = f"for one, write: bash -c {shlex.quote(line)}"
-    return NeedsShell(f"no shell would read {sign!r}", instead)

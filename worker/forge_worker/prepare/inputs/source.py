@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
+from forge_schema.model.bundles import stays_inside
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Fence
 from forge_schema.model.spec.inputs import ARTIFACT, FOLDER, NamedSource, source_of
-from forge_schema.model.stored import InputFile, stays_inside
+from forge_schema.model.stored import InputFile
 from forge_schema.storage import ObjectMissing, Objects
 from forge_schema.storage.manifest import (
     CHUNK_BYTES,

@@ -24,7 +24,8 @@ from forge_schema.code import (
     in_order,
     link_content,
 )
-from forge_schema.model.bundles import MOST_LIST_BYTES, segments_in
+from forge_schema.model.bundles import MOST_LIST_BYTES
+from forge_schema.model.stored import segments_in
 from forge_schema.storage import Store, StoreError, keys
 from forge_schema.zstd import frame
 

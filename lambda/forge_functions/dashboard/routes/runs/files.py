@@ -6,9 +6,10 @@ from typing import Annotated
 from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
 from forge_schema.database.pool import Row
+from forge_schema.model.bundles import destination, stays_inside
 from forge_schema.model.fields import Text
 from forge_schema.model.reading import INTEGER, SMALLINT
-from forge_schema.model.stored import destination, in_chunks, stays_inside
+from forge_schema.model.stored import in_chunks
 from forge_schema.read.jobs import JobStory
 from forge_schema.storage.manifest import Manifest
 from forge_schema.storage.store import small
