@@ -101,10 +101,17 @@ def _missed_sentence(missed: Sequence[Missed]) -> str:
 
 
 def _named_sentence(listing: Listing, words: Iterable[str]) -> str:
-    """Return a sentence about a path in a command that is there, and is left out."""
+    """Return a sentence about a path in a command that is there, and the job will not have."""
     mentioned = (part for word in words for part in (word, word.partition("=")[2]) if part)
     for path in map(os.path.normpath, mentioned):
-        if path.startswith(("..", "/")) or not (listing.root / path).exists():
+        if not _exists(listing.root / path):
+            continue
+        if path.split("/")[0] == "..":
+            return f"the command names {path}, outside the folder: submit from one that has both"
+        if path.startswith("/"):
+            if Path(path).is_relative_to(listing.root) and path != str(listing.root):
+                own = os.path.relpath(path, listing.root)
+                return f"the command names {path}, which is on this machine: in the job it is {own}"
             continue
         out = next((name for name in listing.ignored if _is_in(path, name.rstrip("/"))), None)
         # Results are written again.
@@ -112,6 +119,12 @@ def _named_sentence(listing: Listing, words: Iterable[str]) -> str:
             what = f"the command names {path}, which ignore files leave out"
             return f"{what}: if the job reads it, --include {shlex.quote(out)}"
     return ""
+
+
+def _exists(path: Path) -> bool:
+    with suppress(OSError, ValueError):
+        return path.exists()
+    return False
 
 
 def _is_in(path: str, folder: str) -> bool:

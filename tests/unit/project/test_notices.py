@@ -44,6 +44,26 @@ def test_what_the_command_names_is_said_first(project: Path, word: str) -> None:
     assert said.endswith("--include data/")
 
 
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("../conf.yaml", "../conf.yaml, outside the folder: submit from one that has both"),
+        ("--config=..", ".., outside the folder"),
+        ("{}/train.py", "in the job it is train.py"),
+        ("../gone.yaml", None),
+        ("{}", None),
+        # A name of a file has at most 255 bytes.
+        ("echo hi; " * 60, None),
+    ],
+)
+def test_what_the_job_will_not_have_there_is_said(
+    tmp_path: Path, word: str, said: str | None
+) -> None:
+    trees.write(tmp_path, {"conf.yaml": b"", "p/train.py": b""})
+    found = notices(scan(tmp_path / "p"), ["bash", word.format(tmp_path / "p")])
+    assert (len(found) == 1 and said in found[0]) if said else not found
+
+
 def test_what_programs_make_again_is_not_worth_a_word(tmp_path: Path) -> None:
     made = (
         "wandb/run-1/a.yaml", "lightning_logs/version_0/a.ckpt", "__pycache__/a.py",
