@@ -67,6 +67,8 @@ CREDENTIALS = (
 # What no pattern names, which is nearly everything, is passed by this one expression.
 _SUSPECT = re.compile("|".join(translate(pattern.strip("!/")) for pattern in CREDENTIALS))
 SHOWN = 5
+# Why links are left out that lead nowhere.
+BROKEN = "broken links"
 
 
 def is_credential(name: str) -> bool:
@@ -157,8 +159,10 @@ def sentence(left_out: Sequence[LeftOut]) -> str:
         f"{_names([entry.path for entry in group])} ({why})"
         for why, group in groupby(by_reason, key=lambda entry: entry.why)
     ]
+    first = next((entry for entry in by_reason if entry.why != BROKEN), None)
     secret = "use --secret, or " if by_reason[0].why == "credentials" else ""
-    return f"left out: {'; '.join(groups)}; {secret}--include {shlex.quote(by_reason[0].path)}"
+    include = f"; {secret}--include {shlex.quote(first.path)}" if first else ""
+    return f"left out: {'; '.join(groups)}{include}"
 
 
 def _names(names: Sequence[str]) -> str:

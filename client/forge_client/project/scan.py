@@ -1,5 +1,6 @@
 """List what a folder's bundle holds, and check it before packing."""
 
+import errno
 import os
 import stat
 import time
@@ -14,6 +15,7 @@ from forge_schema.model.quantities import counted
 from forge_client.project.git.tree import Rules, Tree
 from forge_client.project.listing import (
     ALWAYS,
+    BROKEN,
     IGNORE_HINT,
     OLD_RESULTS,
     BundleEntry,
@@ -34,6 +36,7 @@ MOST_FAULTS = 100
 # Where git-annex, and DataLad with it, keep the content of a file that they show as a link.
 ANNEX = ".git/annex/objects/"
 ANNEX_HINT = f"make it a file with `git annex get` and `git annex unlock`, or {IGNORE_HINT}"
+NOWHERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 # A folder with these is not looked at further; all other faults are collected.
 FATAL = {"bundle_too_large", "file_changed"}
 
@@ -207,6 +210,10 @@ class _Scan:
             )
 
     def _linked(self, path: Path, name: str) -> list[BundleEntry]:
+        if _is_broken(path):
+            # A checkout has such links of things that nobody fetched; here nothing reads them.
+            self.left_out.append(LeftOut(name, BROKEN))
+            return []
         target = self._followed(path, name)
         folder, within = target.is_dir(), target.relative_to(self.root).as_posix()
         included = self.guard.includes(name, folder=folder)
@@ -281,6 +288,16 @@ class _Scan:
 
 def _hint(link: Path) -> str:
     return ANNEX_HINT if ANNEX in link.readlink().as_posix() else IGNORE_HINT
+
+
+def _is_broken(link: Path) -> bool:
+    """Tell whether a link leads nowhere, and is not to a disk or an annex that may come back."""
+    text = link.readlink().as_posix()
+    try:
+        link.stat()
+    except OSError as error:
+        return error.errno in NOWHERE and not (text.startswith("/") or ANNEX in text)
+    return False
 
 
 def _is_editors_lock(link: Path) -> bool:
