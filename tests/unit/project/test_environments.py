@@ -177,6 +177,17 @@ def test_uv_lock_is_what_uv_exports_unless_it_is_out_of_date(tmp_path: Path) -> 
     assert "uv.lock (found in the folder before pyproject.toml, requirements.txt)" in whole.notes[0]
     tests = listed(sent(folder, kind="test"))
     assert {line.partition(" ")[0] for line in tests[2:]} == {"wanted==1.0", "for-tests==1.0"}
+    # Without a Python or an index of the project's, uv compares nothing.
+    lock, (wanted, later) = folder / "uv.lock", ("'>=3.11'", "'>=3.16'")
+    lock.write_text(lock.read_text().replace(wanted.replace("'", '"'), later.replace("'", '"')))
+    (folder / "pyproject.toml").write_text(toml.replace(wanted, later))
+    assert [line.partition(" ")[0] for line in listed(sent(folder))[2:]] == ["wanted==1.0"]
+    (folder / "pyproject.toml").write_text(
+        toml.replace(wanted, later).replace("'wanted'", "'wanted>2'")
+    )
+    with pytest.raises(ClientError, match=r"pyproject\.toml: it has wanted 1\.0, not >2"):
+        sent(folder)
+    lock.write_text(lock.read_text().replace(later.replace("'", '"'), wanted.replace("'", '"')))
     (folder / "pyproject.toml").write_text(toml.replace("'wanted'", ""), encoding="utf-8")
     with pytest.raises(ClientError, match=r"uv\.lock is older than pyproject\.toml"):
         sent(folder)
@@ -209,6 +220,16 @@ def test_conda_packages_that_are_not_pythons_are_named(tmp_path: Path) -> None:
     with pytest.raises(ClientError, match=r"not Python's: cudatoolkit, gdal, libpng\n") as error:
         sent(project(tmp_path, environment_yml=text))
     assert "--image or --dockerfile" in error.value.hint
+    # PyTorch's wheel has its own CUDA, but no compiler.
+    file = tmp_path / "p" / "environment.yml"
+    text = "dependencies: [pytorch=1.11.0, cudatoolkit=11.3, mkl<2024.1, {more}]\n"
+    file.write_text(text.format(more="cuda-nvcc"))
+    with pytest.raises(ClientError, match="not Python's: cuda-nvcc\n"):
+        sent(file.parent)
+    file.write_text(text.format(more="torchtriton"))
+    whole = sent(file.parent)
+    assert listed(whole) == ["torch==1.11.0"]
+    assert "in the wheels of others already: cudatoolkit, mkl, torchtriton" in whole.notes[0]
 
 
 def environment(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -326,5 +326,7 @@ def _unlocked(
 
 
 def _left(source: Source | None) -> str:
+    if isinstance(source, CondaFile) and (brought := source.brought):
+        return f"; in the wheels of others already: {', '.join(brought)}"
     left_out = source.active.left_out if isinstance(source, ActiveSource) else ()
     return f"; not sent, because no index has it: {', '.join(left_out)}" if left_out else ""

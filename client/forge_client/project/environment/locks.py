@@ -21,11 +21,11 @@ from forge_schema.model.bundles import PIP_HASH, PYTHON, list_text
 from forge_schema.model.quantities import duration_text
 
 from forge_client.default_paths import locks
-from forge_client.project.environment.fresh import check_platform, stale
+from forge_client.project.environment.fresh import check_pins, check_platform, stale
 from forge_client.project.environment.local import ON_THIS_MACHINE, place_in, refuse_elsewhere
-from forge_client.project.environment.names import NOTHING, Picked, name_of
+from forge_client.project.environment.names import NOTHING, Picked, canonical, name_of
 from forge_client.project.environment.pythons import OLDEST, Python
-from forge_client.project.environment.tables import PUBLIC, wrong
+from forge_client.project.environment.tables import PROJECT, PUBLIC, needed, table, wrong
 from forge_client.project.environment.tools import run, workspace
 from forge_client.project.environment.uv import MISSING, STALE, NotLocked, compiled, exported
 
@@ -195,7 +195,7 @@ def resolved(listed: ListToResolve, python: Python | None) -> Lock:
 def _compiled(listed: ListToResolve, python: Python | None) -> str:
     """Resolve for all Pythons from the oldest that a worker has, or else from the one here."""
     if listed.file and listed.block and listed.block.needs_export(listed.file):
-        return exported(listed.folder, NOTHING, listed.file, locked=False)
+        return exported(listed.folder, NOTHING, listed.file, check="")
     resolve = partial(compiled, listed.folder, listed.file, listed.more, picked=listed.picked)
     if python:
         return resolve(python=python.lowest)
@@ -254,14 +254,12 @@ def of_uv(path: Path, folder: Path, python: Python | None, picked: Picked) -> Lo
         if str(error) == MISSING:
             raise
         if STALE in str(error):
-            raise stale(path, of_script or "pyproject.toml", advice) from error
-        raise wrong(
-            f"{path} cannot be taken: {error}",
-            f"correct that, or write the lock again with {advice}",
-        ) from error
-    import tomllib  # noqa: PLC0415 - only for such a file
-
-    document = tomllib.loads(path.read_text(encoding="utf-8"))
+            raise stale(path, of_script or PROJECT, advice) from error
+        lines = _as_it_is(path, folder, picked, of_script, error)
+        script = run.block(folder / of_script) if of_script else None
+        direct = script.requirements if script else needed(folder / PROJECT, Picked(picked.extras))
+        check_pins(path, of_script or PROJECT, advice, direct, _pins(table(path)))
+    document = table(path)
     check_platform(path, document.get("supported-markers", []))
     packages = document.get("package", [])
     registries = {
@@ -270,6 +268,27 @@ def of_uv(path: Path, folder: Path, python: Python | None, picked: Picked) -> Lo
     places = sorted(registries - {PUBLIC})
     options = [f"--{'extra-index-url' if '://' in url else 'find-links'} {url}" for url in places]
     return replace(lock("\n".join((*options, lines)), python), base=path.parent)
+
+
+def _as_it_is(path: Path, folder: Path, picked: Picked, of_script: str, error: NotLocked) -> str:
+    """Return what a lock has where uv has no Python, or no index, to compare it with its list."""
+    try:
+        return exported(folder, picked, of_script, check="--frozen")
+    except NotLocked:
+        raise wrong(
+            f"{path} cannot be taken: {error}", "correct that, or have uv write the lock again"
+        ) from error
+
+
+def _pins(document: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Return the versions of the packages of a uv.lock; "" for those that a list cannot choose."""
+    pins: dict[str, set[str]] = {}
+    for entry in document.get("package", []):
+        version = entry.get("version", "") if "registry" in entry.get("source", {}) else ""
+        pins.setdefault(canonical(entry["name"]), set()).add(version)
+    for entry in document.get("manifest", {}).get("overrides", []):
+        pins.setdefault(canonical(entry["name"]), set()).add("")
+    return pins
 
 
 def list_texts(folder: Path, file: str, *, includes: bool = True) -> dict[Path, str]:

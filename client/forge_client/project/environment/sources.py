@@ -205,6 +205,11 @@ class CondaFile(_Text):
         asked = self._read().python
         return within(asked, self.called) if asked else None
 
+    @property
+    def brought(self) -> tuple[str, ...]:
+        """The packages of conda that it names, and the wheels of others bring along."""
+        return self._read().brought
+
     def lock(self, python: Python | None, picked: Picked) -> Lock:
         """Resolve its packages in the index of Python packages."""
         try:

@@ -99,8 +99,15 @@ def compiled(folder: Path, file: str | None, text: str, python: str, picked: Pic
     return Uv.here().says(*words, folder=folder, stdin=text)
 
 
-def exported(folder: Path, picked: Picked, script: str = "", *, locked: bool = True) -> str:
-    """Return a project's uv.lock as requirements, or that of a script; if not `locked`, a new one.
+def exported(folder: Path, picked: Picked, script: str = "", *, check: str = "--locked") -> str:
+    """Return a project's uv.lock as requirements, or that of a script.
+
+    Args:
+        folder: the project's.
+        picked: its extras and groups.
+        script: the script's path in it.
+        check: `--locked` refuses a lock that is out of date, `--frozen` takes it as it is, which
+            needs neither a Python nor an index, and "" makes a new one.
 
     Raises:
         NotLocked: uv is missing or failed; `STALE` is in the message if the lock is out of date.
@@ -109,11 +116,11 @@ def exported(folder: Path, picked: Picked, script: str = "", *, locked: bool = T
     groups = () if picked.whole or script else ("--no-dev",)
     words = ("export", "--format", "requirements-txt", *what, "--no-header")
     words += ("--no-annotate", "--quiet", *groups, *_picked(picked))
-    words += ("--locked",) if locked else ("--python", sys.executable)
+    words += (check,) if check else ("--python", sys.executable)
     try:
         return Uv.here().says(*words, folder=folder)
     except NotLocked as error:
-        if PYTHON not in str(error):
+        if PYTHON not in str(error) or not check:
             raise
         first = error
     # The job's Python need not be here, nor known to pyenv: any one tells whether a lock is stale.

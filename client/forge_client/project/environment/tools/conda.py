@@ -1,6 +1,7 @@
 """Read conda's environment.yml as far as packages of the Python index can replace it."""
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from forge_schema.model.bundles import list_text
 
 from forge_client.errors import ClientError
-from forge_client.project.environment.names import NAME, canonical
+from forge_client.project.environment.names import NAME, canonical, name_of
 
 # Other names in the index of Python packages.
 RENAMED = {
@@ -57,6 +58,16 @@ NOT_PYTHON = re.compile(
     r"|nodejs|openjdk|perl|ruby|go|rust|julia|r|r-base|samtools|bcftools|bedtools|blast|bwa"
     r"|graphviz|imagemagick|tesseract|poppler|qt|qt-main|htop|tmux|vim|jq|pandoc|texlive.*"
 )
+# What wheels of the index bring along, so that conda's is not needed beside them.
+BLAS = "blas|libblas|libcblas|liblapack|mkl|mkl-service|nomkl|openblas|libopenblas"
+BROUGHT = {
+    "numpy": re.compile(BLAS),
+    "torch": re.compile(
+        rf"{BLAS}|cudatoolkit|cudnn|nccl|cpuonly|pytorch-(cuda|mutex)|torchtriton|magma-cuda.*"
+        r"|cuda-(cudart|cupti|libraries|nvrtc|nvtx|opencl|runtime|version)|libnv(jitlink|jpeg)"
+        r"|lib(cublas|cudnn|cufft|cufile|curand|cusolver|cusparse|npp)"
+    ),
+}
 # Libraries in C whose namesakes in the index are other things.
 OTHERS = frozenset({
     "arrow-cpp", "aws-sdk-cpp", "brotli-bin", "bzip2", "cairo", "ceres-solver", "cmake-no-system",
@@ -75,10 +86,14 @@ SIGN = re.compile(r"([<>=!~,])\s+|\s+(,)")
 
 @dataclass(frozen=True)
 class Conda:
-    """An environment.yml: the range of its Python, "" for any, and its packages for pip."""
+    """An environment.yml: the range of its Python, "" for any, and its packages for pip.
+
+    Those that are `brought` are in the wheels of others.
+    """
 
     python: str
     requirements: tuple[str, ...]
+    brought: tuple[str, ...] = ()
 
 
 def read(path: Path) -> Conda:
@@ -88,11 +103,13 @@ def read(path: Path) -> Conda:
         ClientError: it is malformed, or names packages that are not Python's.
     """
     packages, pip = _read(path)
-    if foreign := [name for name, _ in packages if is_foreign(name)]:
-        raise not_python(path.name, foreign)
+    names = [name for name, _ in packages]
+    brought = brought_along(names, map(name_of, pip))
+    check_python(path.name, names, brought)
     python = next((version for name, version in packages if name == PYTHON), "")
-    own = [required(name, version) for name, version in packages if name not in INCLUDED]
-    return Conda(python, (*own, *pip))
+    left = INCLUDED.union(brought)
+    own = [required(name, version) for name, version in packages if name not in left]
+    return Conda(python, (*own, *pip), brought)
 
 
 def asked_for(path: Path) -> dict[str, str]:
@@ -127,9 +144,21 @@ def required(name: str, version: str) -> str:
     return f"{RENAMED.get(name, name)}{version}"
 
 
-def is_foreign(name: str) -> bool:
-    """Tell whether a package is none of Python's, whatever the index has under its name."""
-    return name not in OF_PYTHON and (name in OTHERS or bool(NOT_PYTHON.fullmatch(name)))
+def brought_along(names: Sequence[str], of_pip: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the packages of conda among some that the wheels of others bring along."""
+    wheels = {RENAMED.get(name, name) for name in names}.union(of_pip) & BROUGHT.keys()
+    return tuple(name for name in names if any(BROUGHT[by].fullmatch(name) for by in wheels))
+
+
+def check_python(file: str, names: Iterable[str], brought: Sequence[str]) -> None:
+    """Refuse packages of conda that are none of Python's, whatever the index has of that name.
+
+    Raises:
+        ClientError: as said.
+    """
+    others = [name for name in names if name not in OF_PYTHON.union(brought)]
+    if foreign := [name for name in others if name in OTHERS or NOT_PYTHON.fullmatch(name)]:
+        raise not_python(file, foreign)
 
 
 def not_python(file: str, names: list[str]) -> ClientError:

@@ -70,17 +70,17 @@ def read(path: Path) -> conda.Conda:
 
 def _conda(path: Path, packages: Sequence[Locked], direct: set[str]) -> conda.Conda:
     taken = [entry for entry in packages if entry.name in direct or not entry.by_conda]
-    if foreign := [
-        entry.name for entry in taken if entry.by_conda and conda.is_foreign(entry.name)
-    ]:
-        raise conda.not_python(path.name, foreign)
+    own = [entry.name for entry in taken if entry.by_conda]
+    brought = conda.brought_along(own, (entry.name for entry in taken))
+    conda.check_python(path.name, own, brought)
     python = next((entry.version for entry in packages if entry.name == conda.PYTHON), "")
     rows = [
         entry.place or conda.required(entry.name, f"=={entry.version}")
         for entry in taken
-        if entry.name not in conda.INCLUDED
+        if entry.name not in conda.INCLUDED.union(brought)
     ]
-    return conda.Conda(f"=={'.'.join(python.split('.')[:2])}.*" if python else "", tuple(rows))
+    asked = f"=={'.'.join(python.split('.')[:2])}.*" if python else ""
+    return conda.Conda(asked, tuple(rows), brought)
 
 
 def _pins(packages: Sequence[Locked]) -> dict[str, set[str]]:
