@@ -1,7 +1,12 @@
-"""The worker needs Linux: on another system it says where to run it instead."""
+"""The worker needs Linux; here is where to run it instead, and what this process may use of it."""
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
+from math import inf
+from pathlib import Path
 
 # What the worker uses of Python and other systems lack.
 UNIX = ("fcntl", "pwd", "resource", "termios")
@@ -9,6 +14,9 @@ PLACES = {
     "win32": "in WSL 2: `wsl --install`, and in its terminal the line of `forge worker add`",
     "darwin": "in a Linux virtual machine, as that of Docker Desktop's, Colima or Lima",
 }
+
+# The control groups of this process, and where all of them are.
+OWN, ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def required() -> None:
@@ -22,3 +30,45 @@ def required() -> None:
         f"  run it {PLACES.get(sys.platform, 'on a Linux machine')};"
         " the `forge` command itself works here"
     )
+
+
+def memory_limit(own: Path = OWN, root: Path = ROOT) -> float:
+    """Return the bytes that this process and its children may have; infinite without a limit."""
+    files = ("memory.max", "memory.limit_in_bytes")
+    limits = (_numbers(group / name) for group in _groups("memory", own, root) for name in files)
+    return min((float(numbers[0]) for numbers in limits if numbers), default=inf)
+
+
+def cpu_limit(own: Path = OWN, root: Path = ROOT) -> float:
+    """Return how many CPUs this process and its children may use at once."""
+    least = float(len(os.sched_getaffinity(0)))
+    for group in _groups("cpu", own, root):
+        quota = _numbers(group / "cpu.max") or [
+            *_numbers(group / "cpu.cfs_quota_us"),
+            *_numbers(group / "cpu.cfs_period_us"),
+        ]
+        if len(quota) > 1 and quota[0] > 0:
+            least = min(least, quota[0] / quota[1])
+    return least
+
+
+def _groups(kind: str, own: Path, root: Path) -> Iterator[Path]:
+    """Yield this process's control group for a kind of limit, and those above it."""
+    unified = (root / "cgroup.controllers").exists()
+    mounted = root if unified else root / kind
+    with suppress(OSError):
+        for line in own.read_text(encoding="utf-8").splitlines():
+            _, kinds, path = line.split(":", 2)
+            if not kinds if unified else kind in kinds.split(","):
+                # In a container, the name may be the host's, which does not exist inside.
+                below = mounted / path.strip("/")
+                group = below if below.is_dir() else mounted
+                yield from (
+                    each for each in (group, *group.parents) if root in (each, *each.parents)
+                )
+
+
+def _numbers(file: Path) -> list[int]:
+    with suppress(OSError, ValueError):  # "max" is no limit
+        return [int(word) for word in file.read_text(encoding="ascii").split()]
+    return []

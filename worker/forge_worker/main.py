@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
@@ -43,6 +43,7 @@ from forge_worker.connect import connect
 from forge_worker.machine import speed
 from forge_worker.privacy import shown_flags
 from forge_worker.runners.choice import available
+from forge_worker.runners.docker.runner import engine_answers
 from forge_worker.settings import help as help_text
 from forge_worker.settings.settings import WorkerSettings, clamp_to_machine
 from forge_worker.shells.shells import ShellService
@@ -194,7 +195,8 @@ def serve(settings: WorkerSettings) -> int:
         for lack in lacking(settings):
             log.warning("requirement_missing", what=lack.what, so=lack.so, do=lack.do)
         speed.at_start(settings)
-        idle = _work(clamp_to_machine(settings))
+        inside = not (settings.uses_engine and engine_answers())
+        idle = _work(clamp_to_machine(settings, inside=inside))
     if idle and settings.on_idle_exit:
         after_exit(settings.on_idle_exit, settings.name())
     return EXIT_IDLE if idle else 0
@@ -291,9 +293,11 @@ def listen(
 
 
 def _handle(handler: Handler) -> None:
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR2"):
-        with suppress(AttributeError):  # not every system has all of them
-            signal.signal(getattr(signal, name), handler)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
+    for number in numbers:
+        signal.signal(number, handler)
+    # Some programs start others with the signals blocked that they handle themselves.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
+from forge_worker import linux
 
 from forge_client.errors import ClientError
 from forge_client.running import FILE, Running
@@ -196,8 +197,9 @@ def _share(plan: UpOptions) -> dict[str, str]:
     cpus, memory_mb = plan.cpus, plan.memory_mb
     if plan.workers > 1:
         # A job needs one CPU if it does not say otherwise.
-        cpus = cpus or max(1.0, (psutil.cpu_count() or 1) / plan.workers)
-        memory_mb = memory_mb or max(256, (psutil.virtual_memory().total >> 20) // plan.workers)
+        there = int(min(psutil.virtual_memory().total, linux.memory_limit()))
+        cpus = cpus or max(1.0, min(psutil.cpu_count() or 1, linux.cpu_limit()) / plan.workers)
+        memory_mb = memory_mb or max(256, (there >> 20) // plan.workers)
     given = {"FORGE_CPUS": cpus, "FORGE_MEMORY_MB": memory_mb}
     return {
         name: f"{value:g}" if name == "FORGE_CPUS" else str(value)

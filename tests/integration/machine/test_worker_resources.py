@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from forge_schema.model.states import Role, WorkerStatus
 from forge_schema.read.audit import Audit
+from forge_worker import linux
 from forge_worker.queue.http.gateway import HttpGateway
 from support.http.http_worker import machine, session
 from support.services import require
@@ -106,7 +107,7 @@ def test_condition_goes_over_http_and_is_shown(api: Api) -> None:
 
 
 def test_what_is_lent_is_never_more_than_there_is(process: Bed) -> None:
-    total_mb = psutil.virtual_memory().total >> 20
+    total_mb = int(min(psutil.virtual_memory().total, linux.memory_limit())) >> 20
     worker = process.worker(memory_mb=total_mb * 2, disk_mb=1 << 40, tags="spare")
     row = seen(process)
     assert row["memory_mb"] == total_mb

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
+from forge_worker import linux
 from forge_worker.runners import choice
 from forge_worker.runners.choice import NoRunner, Runners, available
 from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import ImageMissing
-from forge_worker.settings.settings import WorkerSettings
+from forge_worker.settings.settings import WorkerSettings, clamp_to_machine
 from pydantic import ValidationError
 from pydantic_settings import CliApp
 
@@ -154,3 +156,68 @@ def test_machine_that_can_run_nothing_says_so(
 ) -> None:
     with pytest.raises(NoRunner):
         chosen(monkeypatch, **given)
+
+
+GIB = 1 << 30
+# What this process is in, and the files of its control groups.
+GROUPS: dict[str, tuple[str, dict[str, str]]] = {
+    "one tree": (
+        "0::/pod/worker\n",
+        {
+            "cgroup.controllers": "cpu memory",
+            "pod/memory.max": f"{3 * GIB}",
+            "pod/cpu.max": "50000 100000",
+            "pod/worker/memory.max": "max",
+            "pod/worker/cpu.max": "max 100000",
+        },
+    ),
+    "a tree for each kind": (
+        "3:cpu,cpuacct:/pod\n2:memory:/pod\n0::/\n",
+        {
+            "memory/pod/memory.limit_in_bytes": f"{3 * GIB}",
+            "memory/memory.limit_in_bytes": "9223372036854771712",
+            "cpu/pod/cpu.cfs_quota_us": "25000",
+            "cpu/pod/cpu.cfs_period_us": "50000",
+            "cpu/cpu.cfs_quota_us": "-1",
+            "cpu/cpu.cfs_period_us": "100000",
+        },
+    ),
+    "names of outside": (
+        "0::/kubepods/pod7\n",
+        {
+            "cgroup.controllers": "cpu memory",
+            "memory.max": f"{3 * GIB}",
+            "cpu.max": "50000 100000",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("own", "files"), GROUPS.values(), ids=GROUPS)
+def test_what_a_container_may_use_is_less_than_the_machine_has(
+    tmp_path: Path, own: str, files: dict[str, str]
+) -> None:
+    place, root = tmp_path / "own", tmp_path / "root"
+    assert linux.memory_limit(place, root) == float("inf")
+    place.write_text(own)
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(f"{text}\n")
+    assert linux.memory_limit(place, root) == 3 * GIB
+    assert linux.cpu_limit(place, root) == 0.5
+
+
+def test_jobs_inside_the_workers_limits_are_offered_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linux, "memory_limit", lambda: 2.0 * GIB)
+    monkeypatch.setattr(linux, "cpu_limit", lambda: 0.5)
+    monkeypatch.setattr(psutil, "cpu_count", lambda: 4)
+    total_mb = psutil.virtual_memory().total >> 20
+    for given, inside, offered in (
+        ({}, True, (1.0, min(2048, total_mb) - 512)),
+        ({}, False, (4.0, total_mb - 512)),
+        ({"cpus": 3, "memory_mb": 1 << 30}, True, (3.0, min(2048, total_mb))),
+    ):
+        made = clamp_to_machine(settings(worker_dir=tmp_path, **given), inside=inside)
+        assert (made.cpus, made.memory_mb) == offered

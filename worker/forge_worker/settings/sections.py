@@ -50,6 +50,11 @@ def program_line(text: str) -> list[str]:
         raise ValueError(f"{text!r} is not a command line: {error}") from error
 
 
+def spare_memory_mb(there: int) -> int:
+    """Return the memory to offer of so many bytes, MiB: all but what the worker may need."""
+    return max(256, (there >> 20) - 512)
+
+
 Policy = Literal["continue", "strict"]
 CommaList = Annotated[list[str], NoDecode, BeforeValidator(split_commas)]
 ServerUrls = Annotated[list[str], NoDecode, BeforeValidator(server_urls)]
@@ -71,7 +76,7 @@ class MachineSettings(BaseSettings, defer_build=True):
         json_schema_extra={"default": "all"},
     )
     memory_mb: PositiveInt = Field(
-        default_factory=lambda: max(256, (psutil.virtual_memory().total >> 20) - 512),
+        default_factory=lambda: spare_memory_mb(psutil.virtual_memory().total),
         description="memory to offer, MiB; never more than the machine has",
         json_schema_extra={"default": "all but 512"},
     )

@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from forge_worker import linux
 from forge_worker.settings.profiles import defaults_of
 from forge_worker.settings.sections import (
     CommaList,
@@ -32,6 +33,7 @@ from forge_worker.settings.sections import (
     PolicySettings,
     ServerUrls,
     SpotSettings,
+    spare_memory_mb,
 )
 
 HOW = "give --url and --token, or --database-url and --store-url"
@@ -284,20 +286,34 @@ class WorkerSettings(
         return name if is_name(name) and len(name) <= NAME_LENGTH else ""
 
 
-def clamp_to_machine(settings: WorkerSettings) -> WorkerSettings:
+def clamp_to_machine(settings: WorkerSettings, *, inside: bool) -> WorkerSettings:
     """Limit the configured memory to what the machine has, and the disk to what is free.
 
-    More CPUs than the machine has only slow jobs down, so they are logged but allowed.
+    More CPUs than the machine has only slow jobs down, so they are logged but allowed. `inside` is
+    whether jobs have no more than this process has, which may be less than the machine.
     """
+    memory, cpus = _there(inside=inside)
+    given = settings.model_fields_set
     limits = {
-        "memory_mb": psutil.virtual_memory().total >> 20,
+        "memory_mb": memory >> 20,
         "disk_mb": max(1, psutil.disk_usage(str(settings.worker_dir)).free >> 20),
     }
-    given = settings.model_fields_set
     for name, mb in limits.items():
         if name in given and getattr(settings, name) > mb:
             log.warning("resources_clamped", setting=name, there=mb)
-    if settings.cpus > (cpus := psutil.cpu_count() or 1):
+    if settings.cpus > cpus and "cpus" in given:
         log.warning("cpus_overcommitted", lent=settings.cpus, there=cpus)
+    if "memory_mb" not in given:
+        limits["memory_mb"] = spare_memory_mb(memory)
     clamped = {name: min(getattr(settings, name), mb) for name, mb in limits.items()}
-    return settings.model_copy(update=clamped)
+    lent = settings.cpus if "cpus" in given else min(settings.cpus, cpus)
+    return settings.model_copy(update={**clamped, "cpus": lent})
+
+
+def _there(*, inside: bool) -> tuple[int, float]:
+    """Return the bytes of memory and the CPUs that jobs may have in all."""
+    memory, cpus = psutil.virtual_memory().total, float(psutil.cpu_count() or 1)
+    if not inside:
+        return memory, cpus
+    # Many jobs need a whole CPU, and less of one only slows them down.
+    return int(min(memory, linux.memory_limit())), max(1.0, min(cpus, linux.cpu_limit()))
