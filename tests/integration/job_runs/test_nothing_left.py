@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,11 +80,13 @@ def share(disk_mb: int) -> Resources:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 24 MiB."""
+    """A file system of 24 MiB and 2,000 inodes."""
     require(os.geteuid() == 0, "root, to mount a file system")
     place = tmp_path / "disk"
     place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", place], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m,nr_inodes=2000", "none", place], check=True
+    )
     yield place
     subprocess.run(["umount", place], check=True)
 
@@ -93,7 +96,13 @@ def test_worker_whose_own_disk_is_full_goes_on(
     tmp_path: Path, database_url: str, small_disk: Path, kind: str, eventually: Eventually
 ) -> None:
     with bed(kind, tmp_path, database_url) as made:
-        worker = made.worker(worker_dir=small_disk / "worker", disk_floor_mb=0, store_patience_s=2)
+        worker = made.worker(
+            worker_dir=small_disk / "worker",
+            disk_floor_mb=0,
+            store_patience_s=2,
+            sample_s=0.5,
+            cooldown_s=0.1,
+        )
         greedy = made.script(FILLS, resources=share(23))
         row = made.ended(greedy)
         assert (row["reason"], row["exit_code"]) == ("exit_code", 5)
@@ -107,6 +116,21 @@ def test_worker_whose_own_disk_is_full_goes_on(
         assert worker.running
         # The folder is removed once the queue has the end.
         eventually(lambda: not list(small_disk.glob("worker/jobs/*")))
+        # Bytes are free, but no inodes: no job is taken that could not begin.
+        with suppress(OSError):
+            for number in range(2000):
+                (small_disk / f"filler-{number}").touch()
+        eventually(lambda: "no file can be made in" in constraint(made))
+        waits = made.script("print('at last')", resources=share(5))
+        for filler in small_disk.glob("filler-*"):
+            filler.unlink()
+        made.succeeds(waits)
+
+
+def constraint(made: Bed) -> str:
+    """Return why the only worker takes no jobs."""
+    (row,) = made.registry.workers()
+    return str(row["condition"].get("constrained", ""))
 
 
 def test_child_that_runs_out_of_memory_is_told_of_and_leaves_nothing(both: Bed) -> None:

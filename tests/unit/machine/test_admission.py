@@ -63,6 +63,7 @@ class Machine:
         ({"memory_percent": 71.0}, "the memory is used to 71%"),
         ({"memory_free_mb": 999}, "999 MiB of memory free, 1000 MiB must stay free"),
         ({"disk_free_mb": 0}, "0 B of disk free, 2 GiB must stay free"),
+        ({"disk_free_mb": 0, "disk_fault": "no inodes"}, "no inodes"),
         ({"gpus": {"GPU-a": GpuLook(31.0)}}, "GPU GPU-a is used by others to 31%"),
     ],
 )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Lock
 from time import monotonic
 from typing import Protocol
@@ -17,19 +18,25 @@ from forge_worker.settings.sections import MachineSettings
 
 # CPU use is measured between two looks; over a shorter interval it is meaningless.
 SHORTEST_MEASUREMENT_S = 1.0
+# Claims look at the disk, which may be many a second.
+TRY_S = 1.0
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The machine at one moment: CPU and memory use in percent, free MiB, each GPU."""
+    """The machine at one moment: CPU and memory use in percent, free MiB, each GPU.
+
+    `disk_fault` is why the free disk cannot be used, which then counts as none.
+    """
 
     cpu_percent: float
     memory_percent: float
     memory_free_mb: int
     disk_free_mb: int
     gpus: Mapping[str, GpuLook] = field(default_factory=dict)
+    disk_fault: str = ""
 
     def reported(self) -> dict[str, object]:
         """Return it as JSON-compatible values."""
@@ -49,6 +56,7 @@ class Observer:
         self._folder = folder
         self._meter = meter or GpuMeter()
         self._ticks = _ticks()
+        self._tried_at, self._disk_fault = -TRY_S, ""
 
     def look(self, gpus: Iterable[str] = ()) -> Observation:
         """Return the state of the machine; a GPU that NVML does not know is left out.
@@ -56,13 +64,14 @@ class Observer:
         Raises:
             OSError: the folder no longer exists.
         """
-        memory = psutil.virtual_memory()
+        memory, (disk_free_mb, disk_fault) = psutil.virtual_memory(), self._disk()
         return Observation(
             cpu_percent=self._cpu_percent(),
             memory_percent=float(memory.percent),
             memory_free_mb=memory.available >> 20,
-            disk_free_mb=self.disk_free_mb(),
+            disk_free_mb=disk_free_mb,
             gpus=self._meter.look(gpus),
+            disk_fault=disk_fault,
         )
 
     def disk_free_mb(self) -> int:
@@ -71,12 +80,31 @@ class Observer:
         Raises:
             OSError: the folder no longer exists.
         """
-        return psutil.disk_usage(str(self._folder)).free >> 20
+        return self._disk()[0]
+
+    def _disk(self) -> tuple[int, str]:
+        free_mb, now = psutil.disk_usage(str(self._folder)).free >> 20, monotonic()
+        if now - self._tried_at >= TRY_S:
+            self._tried_at, self._disk_fault = now, _fault(self._folder)
+        return (0 if self._disk_fault else free_mb), self._disk_fault
 
     def _cpu_percent(self) -> float:
         before, self._ticks = self._ticks, _ticks()
         busy, whole = (now - then for now, then in zip(self._ticks, before, strict=True))
         return min(100.0, 100.0 * busy / whole) if whole > 0 else 0.0
+
+
+def _fault(folder: Path) -> str:
+    """Return why no file can be made in a folder, or "".
+
+    There may be free bytes and no inode or no quota left; and what a kernel has made read-only
+    after a fault need not be called so.
+    """
+    try:
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        return f"no file can be made in {folder}: {error.strerror}"
+    return ""
 
 
 def _ticks() -> tuple[float, float]:
@@ -115,6 +143,9 @@ class MachineLimits:
             "memory": (seen.memory_free_mb, self.memory_reserve_mb),
             "disk": (seen.disk_free_mb, self.disk_floor_mb),
         }
+        if seen.disk_fault:
+            yield seen.disk_fault
+            del floors["disk"]
         for what, (free, floor) in floors.items():
             if free < floor:
                 left, least = size_text(free * MIB), size_text(floor * MIB)
