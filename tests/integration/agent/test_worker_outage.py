@@ -369,10 +369,10 @@ def test_leases_are_renewed_while_uploads_hang(
         bed("process", tmp_path, database_url, bucket.url(slow.url), CREDENTIALS) as made,
     ):
         slow.fault = hangs = Hangs()
-        made.worker(lease_ttl_s=4)
+        made.worker()
         job = made.script("print('said')")
         assert hangs.came.wait(60)
-        renewed = "SELECT expires_at - claimed_at > interval '12 s' AS longer FROM lease"
+        renewed = "SELECT expires_at - claimed_at > interval '16 s' AS longer FROM lease"
         with made.database.connection() as connection:
             eventually(lambda: [row["longer"] for row in connection.execute(renewed)] == [True])
         hangs.go.set()

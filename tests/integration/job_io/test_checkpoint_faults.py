@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from threading import Event
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -241,6 +241,9 @@ def test_files_that_stand_still_are_not_even_read_again(
     for name in ("big", "fresh"):
         (folder / name).write_text(name)
     os.utime(folder / "big", (1, 1))
+    # However long this machine takes to begin.
+    later = time() + 600
+    os.utime(folder / "fresh", (later, later))
     sync = sync_of(here, attempt)
     sync.step()
     (folder / "new").write_text("new")

@@ -124,7 +124,7 @@ def test_links_out_of_a_jobs_folders_are_not_followed(both: Bed, tmp_path: Path)
     for name in ("secret", "metrics"):
         (outside / name).write_text(json.dumps({"step": HUSH}) + "\n")
     both.worker()
-    job = both.script(LAYS_LINKS, str(outside), timeout_s=2, grace_s=1)
+    job = both.script(LAYS_LINKS, str(outside), timeout_s=6, grace_s=1)
     both.says(job, "up")
     assert both.ended(job)["reason"] == "timeout"
     # The link that stays inside is kept, as what it says.

@@ -35,7 +35,7 @@ def wrapped(made: Bed, **fields: Any) -> int:  # noqa: ANN401  fields of all typ
 def test_program_below_a_shell_saves_at_every_stop(both: Bed, eventually: Eventually) -> None:
     first = both.worker(lease_ttl_s=60)
     jobs = {name: wrapped(both) for name in ("preempted", "cancelled", "without an agent")}
-    jobs["timeout"] = wrapped(both, timeout_s=1, max_failures=0)
+    jobs["timeout"] = wrapped(both, timeout_s=5, max_failures=0)
     for job in jobs.values():
         both.says(job, "up")
     both.queue.preempt(jobs["preempted"])
