@@ -26,8 +26,12 @@ KEYS = (
         "kind",
         "sweep",
     ),
-    *("experiment", "param", "tag", "id", "since", "archived"),
+    *("experiment", "param", "metric", "result", "tag", "id", "since", "archived"),
 )
+# Each of their terms must match.
+REPEATED = ("label", "param", "metric", "result", "tag")
+# Their values compare what a run was given, measured and found.
+FIGURES = ("param", "metric", "result")
 ENUMS: dict[str, type[StrEnum]] = {
     "state": StateWord,
     "reason": Reason,
@@ -40,6 +44,8 @@ EXAMPLES = {
     "since": "2d",
     "label": "zone=eu*",
     "param": "lr=0.1",
+    "metric": "loss<0.2",
+    "result": "accuracy>0.9",
     "tag": "paper",
     "id": "35",
 }
@@ -48,7 +54,7 @@ LENGTH = 1000
 # PostgreSQL and Python know all times after it.
 LEAST = datetime(1900, 1, 1, tzinfo=UTC)
 _LABEL = re.compile(r"[^=]+(=.*)?", re.DOTALL)
-_PARAMETER = re.compile(r"([^=<>]+)(?:(=|<=?|>=?)(.*))?", re.DOTALL)
+_COMPARISON = re.compile(r"([^=<>]+)(?:(=|<=?|>=?)(.*))?", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _ID = re.compile(r"[0-9]{1,18}")
 # A word of them alone names jobs.
@@ -60,7 +66,7 @@ _WORD = re.compile(r'[^\s"]+')
 _SPACE = re.compile(r"\s*")
 # Values made of these characters need no quotes.
 _PLAIN = re.compile(r'[^\s",\\]+')
-_PLAIN_WORD = re.compile(r'[^\s",\\:]+')
+_PLAIN_WORD = re.compile(r'[^\s",\\:<>]+')
 
 
 class FilterInvalid(ForgeError):
@@ -94,7 +100,7 @@ def quoted(text: str, *, free: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Bound:
-    """What a parameter must be: there, or like a glob, or compared with a number."""
+    """What a figure of a run must be: there, or like a glob, or compared with a number."""
 
     name: str
     sign: str = ""
@@ -103,7 +109,7 @@ class Bound:
     @classmethod
     def of(cls, text: str) -> "Bound | None":
         """Return what `lr=0.1`, `lr>0.01` or `lr` says; None if it says nothing."""
-        match = _PARAMETER.fullmatch(text)
+        match = _COMPARISON.fullmatch(text)
         bound = match and cls(match[1], match[2] or "", match[3] or "")
         compares_text = bound and bound.sign not in {"", "="} and bound.number is None
         return None if compares_text else bound
@@ -122,27 +128,29 @@ class Filter:
     Args:
         words: parts of the name, case-insensitive.
         terms: by key, the values of which one must match: globs, or states, reasons, kinds.
-        labels: for each term, the labels of which the job must want one: `zone=eu*`, or `zone`.
-        parameters: for each term, the parameters of which it must have one: see `Bound`.
-        tags: for each term, the tags of which the job must have one, or globs of them.
+        repeated: terms with keys of which each must match, with the values of which it must match
+            one: labels (`zone=eu*`, or `zone`), parameters, metrics and results (see `Bound`), and
+            tags or globs of them.
     """
 
     words: tuple[str, ...] = ()
     terms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    labels: tuple[tuple[str, ...], ...] = ()
-    parameters: tuple[tuple[str, ...], ...] = ()
-    tags: tuple[tuple[str, ...], ...] = ()
+    repeated: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __str__(self) -> str:
         terms = [(key, self.terms[key]) for key in KEYS if key in self.terms]
-        terms += [("label", values) for values in self.labels]
-        terms += [("param", values) for values in self.parameters]
-        terms += [("tag", values) for values in self.tags]
-        keyed = [f"{key}:{','.join(quoted(v) for v in values)}" for key, values in terms]
+        keyed = [
+            f"{key}:{','.join(quoted(v) for v in values)}"
+            for key, values in (*terms, *self.repeated)
+        ]
         return " ".join([*keyed, *(quoted(word, free=True) for word in self.words)])
 
     def __bool__(self) -> bool:
-        return bool(self.words or self.terms or self.labels or self.parameters or self.tags)
+        return bool(self.words or self.terms or self.repeated)
+
+    def each(self, key: str) -> tuple[tuple[str, ...], ...]:
+        """Return the values of each term of a key that may be repeated."""
+        return tuple(values for of, values in self.repeated if of == key)
 
     def values(self, key: str) -> tuple[str, ...]:
         """Return the values given for a key; empty if any will do."""
@@ -197,12 +205,12 @@ def parse(text: str) -> Filter:
         )
     words: list[str] = []
     values_by_key: dict[str, tuple[str, ...]] = {}
-    repeated: dict[str, list[tuple[str, ...]]] = {"label": [], "param": [], "tag": []}
+    repeated: list[tuple[str, tuple[str, ...]]] = []
     for term in _read(text):
         if term.key is None:
-            words += term.values
-        elif term.key in repeated:
-            repeated[term.key].append(_checked(term))
+            words += _word(term, text)
+        elif term.key in REPEATED:
+            repeated.append((term.key, _checked(term)))
         elif term.key == "id":
             values_by_key["id"] = tuple(
                 dict.fromkeys((*values_by_key.get("id", ()), *_checked(term)))
@@ -211,7 +219,18 @@ def parse(text: str) -> Filter:
             raise _wrong(term, f"{term.key} is given twice", f"write {term.key}:one,other")
         else:
             values_by_key[term.key] = _checked(term)
-    return Filter(tuple(words), values_by_key, *(tuple(terms) for terms in repeated.values()))
+    repeated.sort(key=lambda of: REPEATED.index(of[0]))
+    return Filter(tuple(words), values_by_key, tuple(repeated))
+
+
+def _word(term: FilterTerm, text: str) -> tuple[str, ...]:
+    """Return a part of the name, which nobody means who compares with a number."""
+    (word,) = term.values
+    bound = _COMPARISON.fullmatch(word)
+    if bound and bound[2] not in {None, "="} and text[term.start] != '"':
+        hint = f"write metric:{word}, param:{word} or result:{word}; or quote a part of the name"
+        raise _wrong(term, f"{word!r} compares, and a word is a part of the name", hint)
+    return term.values
 
 
 def _read(text: str) -> list[FilterTerm]:
@@ -237,8 +256,8 @@ def _checked(term: FilterTerm) -> tuple[str, ...]:
         raise _wrong(term, f"{','.join(values)!r} is neither an age nor a time", MOMENTS_HINT)
     if term.key == "label" and not all(_LABEL.fullmatch(v) for v in values):
         raise _wrong(term, "a label lacks its name", "write label:zone=eu* or label:zone")
-    if term.key == "param" and (wrong := next((v for v in values if not Bound.of(v)), None)):
-        hint = "write param:lr=0.1, param:lr>0.01 or param:lr"
+    if term.key in FIGURES and (wrong := next((v for v in values if not Bound.of(v)), None)):
+        hint = f"write {term.key}:lr=0.1, {term.key}:lr>0.01 or {term.key}:lr"
         raise _wrong(term, f"{wrong!r} is not a name, or a name and a value", hint)
     if term.key == "id" and (wrong := next((v for v in values if not _ID.fullmatch(v)), None)):
         raise _wrong(term, f"{wrong!r} is not the id of a job", "write id:35 or id:35,36")

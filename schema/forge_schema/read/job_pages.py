@@ -10,7 +10,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Database, Row
-from forge_schema.job_filter import Bound, Filter
+from forge_schema.job_filter import FIGURES, Bound, Filter
 from forge_schema.model.errors import ForgeError, nearest
 from forge_schema.model.job import JobUnknown, possible_job
 from forge_schema.model.quantities import moment, names_text
@@ -81,7 +81,8 @@ def page(
     # One extra row tells whether there is a next page.
     ways = _ways(wanted, scope)
     params = {**_conditions(database, wanted), **ways, "count": count + 1, "scope": scope}
-    narrows = wanted.words or wanted.parameters or wanted.tags or set(wanted.terms) - INDEXED
+    kept = {*wanted.terms} | {key for key, _ in wanted.repeated}
+    narrows = wanted.words or kept - INDEXED - {"label"}
     params |= {"sortable": SORTABLE, "before": before or NEWEST}
     if not narrows:
         newest = _page(database, {**params, "look": count + 1}, count)
@@ -107,9 +108,7 @@ def counts(
     None if the filter narrows by anything for which every job would have to be looked at.
     """
     wanted = wanted.having("state")
-    if wanted.words or wanted.parameters or wanted.tags or wanted.labels:
-        return None
-    if set(wanted.terms) - INDEXED:
+    if wanted.words or wanted.repeated or set(wanted.terms) - INDEXED:
         return None
     conditions = _conditions(database, wanted)
     params = {name: conditions[name] for name in ("owners", "teams", "queues", "since")}
@@ -154,7 +153,7 @@ def among(
 def _ways(wanted: Filter, scope: list[str] | None) -> dict[str, Any]:
     """Return the indexes that find candidates, and what is looked up in them."""
     in_lanes = scope is not None or bool((INDEXED - {"since"}) & set(wanted.terms))
-    in_lanes = in_lanes or bool(wanted.labels)
+    in_lanes = in_lanes or bool(wanted.each("label"))
     ways, reasons = ({"ids"}, list[str]()) if wanted.values("id") else _places(wanted)
     if ways is None:
         ways = {"lane" if in_lanes else "all"}
@@ -195,7 +194,7 @@ def _named_way(wanted: Filter) -> str | None:
 
 
 def _exact_tags(wanted: Filter) -> Iterator[list[str]]:
-    return (list(tags) for tags in wanted.tags if not any(map(_is_glob, tags)))
+    return (list(tags) for tags in wanted.each("tag") if not any(map(_is_glob, tags)))
 
 
 def _reasons(states: Collection[State]) -> list[str]:
@@ -208,7 +207,9 @@ def _reasons(states: Collection[State]) -> list[str]:
 
 def _conditions(database: Database, wanted: Filter) -> dict[str, Any]:
     """Return the statement's parameters that a job must match; None means anything."""
-    labels = [[[n, _like(v) if s else "%"] for n, s, v in map(_parts, ls)] for ls in wanted.labels]
+    labels = [
+        [[n, _like(v) if s else "%"] for n, s, v in map(_parts, ls)] for ls in wanted.each("label")
+    ]
     return {
         "states": [s.value for s in wanted.states] if wanted.values("state") else None,
         "reasons": list(wanted.values("reason")) or None,
@@ -223,8 +224,14 @@ def _conditions(database: Database, wanted: Filter) -> dict[str, Any]:
         "in_experiments": _likes(wanted, "experiment"),
         "words": [f"%{_like(word)}%" for word in wanted.words] or None,
         "labels": Jsonb(labels),
-        "parameters": Jsonb([[_bound(text) for text in texts] for texts in wanted.parameters]),
-        "tags": Jsonb([list(map(_like, tags)) for tags in wanted.tags]),
+        "figures": Jsonb(
+            [
+                [{"source": key, **_bound(text)} for text in texts]
+                for key, texts in wanted.repeated
+                if key in FIGURES
+            ]
+        ),
+        "tags": Jsonb([list(map(_like, tags)) for tags in wanted.each("tag")]),
         "archived": wanted.archived,
         "since": _since(database, wanted),
     }
@@ -240,12 +247,19 @@ def _since(database: Database, wanted: Filter) -> datetime | None:
 
 
 def _bound(text: str) -> dict[str, Any]:
-    """Return what the statement compares a parameter with: a pattern, a number, or both."""
-    bound = Bound.of(text)
-    if bound is None or not bound.sign:
-        return {"name": text, "pattern": "%"}
+    """Return what the statement compares a figure with: a pattern, a number, or both."""
+    bound = Bound.of(text) or Bound(text)
+    stem, _, extreme = bound.name.rpartition(".")
+    if extreme == "best":
+        # It is large.
+        from forge_schema.model.results import lower_is_better  # noqa: PLC0415
+
+        extreme = "min" if lower_is_better(stem) else "max"
+    name = {"name": bound.name, "stem": stem, "extreme": extreme}
+    if not bound.sign:
+        return {**name, "pattern": "%"}
     pattern = _like(bound.value) if bound.sign == "=" else None
-    return {"name": bound.name, "sign": bound.sign, "number": bound.number, "pattern": pattern}
+    return {**name, "sign": bound.sign, "number": bound.number, "pattern": pattern}
 
 
 def _parts(label: str) -> tuple[str, str, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.job_filter import Filter, parse
+from forge_schema.model.attempt_records import MetricRecord
 from forge_schema.model.quantities import moment
 from forge_schema.model.states import Reason, State
 from forge_schema.queue.cancel_retry import JobActs
@@ -47,6 +48,15 @@ FILTERS = (
     "param:lr>=1,lr<1e-2 owner:ann",
     "param:net=50",
     "param:lr=0.01 state:failed",
+    "metric:loss",
+    "metric:loss<0.3",
+    "metric:loss.min<=0.2 metric:loss.max>=1",
+    "metric:loss.best<0.2,acc.best=0.5",
+    "metric:loss=NaN",
+    "metric:a.b>3 owner:ann",
+    "result:best.acc>=0.5",
+    "result:note=good* state:succeeded",
+    "result:nope",
     "net state:succeeded,running",
     "label:zone=eu*",
     "label:zone label:disk=ssd",
@@ -79,6 +89,10 @@ FILTERS = (
 )
 
 
+# Which table of a run a term is about.
+TABLES = {"param": "parameters", "metric": "metrics", "result": "result"}
+
+
 @pytest.fixture(scope="module")
 def past(shared_rig: Rig) -> Rig:
     """Jobs of every state, of two owners, over some hours."""
@@ -101,7 +115,18 @@ def past(shared_rig: Rig) -> Rig:
             labels = {"zone": "eu-1" if n % 2 else "us", "disk": "ssd"}
             for grant in rig.worker(f"w{n % 2}", labels=labels).claim(2):
                 job_id = grant.fence.job_id
+                if job_id % 4 < 2:
+                    last: Any = "NaN" if job_id % 3 else 1 / job_id
+                    lines: list[Any] = [
+                        {"loss": 1.5, "acc": 0.5},
+                        {"loss": 0.1 + job_id / 100, "a.b": job_id},
+                    ]
+                    lines += [{"loss": last, "acc": 0.25}]
+                    said = [MetricRecord(n, n, values) for n, values in enumerate(lines)]
+                    assert rig.records.add_metrics(grant.fence, said)
                 if job_id % 6:
+                    result = {"best": {"acc": job_id / 60}, "note": f"good {job_id}"}
+                    assert rig.records.add_result(grant.fence, result)
                     rig.finish(grant, ends[job_id % 5])
     acts = JobActs(rig.database, owner=None, actor="user:ann")
     none: dict[str, Any] = {"note": None, "add": (), "remove": (), "archived": None}
@@ -134,13 +159,18 @@ def fits(wanted: Filter, job: dict[str, Any]) -> bool:
             good = any(fnmatch.fnmatchcase(plain[key], v) for v in values)
         if not good:
             return False
-    for labels in wanted.labels:
+    for labels in wanted.each("label"):
         pairs = [(n, v if s else "*") for n, s, v in (label.partition("=") for label in labels)]
         if not any(
             n in job["labels"] and fnmatch.fnmatchcase(job["labels"][n], v) for n, v in pairs
         ):
             return False
-    if not all(any(is_so(text, job["parameters"]) for text in said) for said in wanted.parameters):
+    figures = {key: job[table] for key, table in TABLES.items()}
+    if not all(
+        any(is_so(text, figures[key]) for text in said)
+        for key, said in wanted.repeated
+        if key in figures
+    ):
         return False
     return kept(wanted, job) and all(word.lower() in job["name"].lower() for word in wanted.words)
 
@@ -151,14 +181,14 @@ def kept(wanted: Filter, job: dict[str, Any]) -> bool:
         return False
     return all(
         any(fnmatch.fnmatchcase(tag, v) for tag in job["tags"] for v in tags)
-        for tags in wanted.tags
+        for tags in wanted.each("tag")
     )
 
 
-def is_so(text: str, parameters: dict[str, Any]) -> bool:
-    """Tell whether a term's value is true of a job's parameters."""
-    name, sign, said = re.fullmatch(r"(\w+)([<=>]*)(.*)", text).groups()  # type: ignore[union-attr]
-    value = parameters.get(name)
+def is_so(text: str, figures: dict[str, Any]) -> bool:
+    """Tell whether a term's value is true of a job's parameters, metrics or result."""
+    name, sign, said = re.fullmatch(r"([\w.]+)([<=>]*)(.*)", text).groups()  # type: ignore[union-attr]
+    value = figures.get(name)
     if value is None or not sign:
         return value is not None
     if sign == "=" and fnmatch.fnmatchcase(str(value), said):
@@ -174,13 +204,24 @@ def is_so(text: str, parameters: dict[str, Any]) -> bool:
 
 
 def everything(rig: Rig) -> list[dict[str, Any]]:
-    return rig.rows(
+    rows = rig.rows(
         "SELECT job_status.*, job.kind, job.sweep, shape.labels,"
         " coalesce(job.spec -> 'parameters', '{}') AS parameters,"
         " forge_now() AS now"
         " FROM job_status JOIN job ON job.id = job_status.job_id JOIN lane ON lane.id = job.lane_id"
         " JOIN shape ON shape.id = lane.shape_id ORDER BY job_id DESC"
     )
+    of_runs = {run["job_id"]: run for run in rig.rows("SELECT job_id, metrics, result FROM runs")}
+    for row in rows:
+        row["metrics"], row["result"] = {}, {}
+        for name, told in of_runs[row["job_id"]]["metrics"].items():
+            row["metrics"] |= {name: told["last"]}
+            row["metrics"] |= {f"{name}.{kind}": told[kind] for kind in ("min", "max")}
+            row["metrics"][f"{name}.best"] = told["min" if name == "loss" else "max"]
+        for name, value in (of_runs[row["job_id"]]["result"] or {}).items():
+            inner = value if isinstance(value, dict) else {}
+            row["result"] |= {name: value, **{f"{name}.{key}": v for key, v in inner.items()}}
+    return rows
 
 
 # How many jobs a page looks at, and how many ready ones count as few: as they are, and tiny.

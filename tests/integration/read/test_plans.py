@@ -67,6 +67,7 @@ FILTERS = (
     "archived:yes owner:quiet",
     "nothing-is-called-so",
     "state:cancelled finetune",
+    "metric:loss.best<0.2 result:acc",
 )
 
 

@@ -85,6 +85,8 @@ def test_each_task_of_a_job_is_a_run_and_a_point_of_its_sweep(rig: Rig) -> None:
     assert (first.value("loss.min"), first.parameters, first.gpu_seconds) == (1, {"lr": 0.5}, 6)
     assert (second.state, second.gpu_seconds, second.seconds) == ("failed", 2, 1)
     assert (third.state, third.seconds) == ("failed", 0)
+    assert runs.runs(rig.database, parse("metric:loss.max>2 result:acc=1")).items == found[1:]
+    assert runs.runs(rig.database, parse("result:acc<1")).items == []
     points = Benchmarks(rig.database, owner="ann", actor="user:ann").points("s", count=1)
     assert [(one["job_id"], one["task"]) for one in points] == [(job, 0), (job, 1), (job, 2)]
 
@@ -106,6 +108,7 @@ def test_whatever_a_job_says_of_tasks_its_runs_can_be_read(rig: Rig, tasks: Any)
     rig.finish(grant)
     found = runs.runs(rig.database, parse("sweep:s")).items
     assert 1 <= len(found) <= 1000
+    assert runs.runs(rig.database, parse("metric:a>1,a.max,seconds result:a>1")).items == []
     assert {run.state for run in found} == {"succeeded"}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from forge_schema.job_filter import LENGTH, Filter, FilterInvalid, parse
+from forge_schema.job_filter import FIGURES, LENGTH, REPEATED, Filter, FilterInvalid, parse
 from forge_schema.model.states import TERMINAL_STATES, JobKind, Reason, State, StateWord
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +21,7 @@ def words(kinds: type[StateWord | Reason | JobKind]) -> st.SearchStrategy[tuple[
     return some(st.sampled_from([word.value for word in kinds]))
 
 
-PARAMETER = st.tuples(
+FIGURE = st.tuples(
     TEXT.filter(lambda t: not set("=<>") & set(t)),
     st.just("")
     | st.text('ab ,"\\*=<', max_size=5).map(lambda t: f"={t}")
@@ -45,10 +45,14 @@ FILTERS = st.builds(
         },
     ),
     st.lists(
-        some(LABEL.map(lambda pair: pair[0] if pair[1] is None else f"{pair[0]}={pair[1]}")),
-        max_size=2,
-    ).map(tuple),
-    st.lists(some(PARAMETER), max_size=2).map(tuple),
+        st.tuples(
+            st.just("label"),
+            some(LABEL.map(lambda pair: pair[0] if pair[1] is None else f"{pair[0]}={pair[1]}")),
+        )
+        | st.tuples(st.sampled_from(FIGURES), some(FIGURE))
+        | st.tuples(st.just("tag"), some(TEXT)),
+        max_size=3,
+    ).map(lambda terms: tuple(sorted(terms, key=lambda term: REPEATED.index(term[0])))),
 )
 
 
@@ -84,7 +88,7 @@ def test_the_example_of_the_docs() -> None:
     )
     assert wanted.values("state") == ("running", "queued")
     assert wanted.values("name") == ("a b", "resnet*")
-    assert (wanted.labels, wanted.words) == ((("zone=eu*",),), ("oom",))
+    assert (wanted.each("label"), wanted.words) == ((("zone=eu*",),), ("oom",))
     assert wanted.values("since") == ("1d12h",)
 
 
@@ -131,6 +135,8 @@ def test_me_is_the_caller() -> None:
         ("label:=x", (0, 8), "lacks its name"),
         ("param:=x", (0, 8), "not a name, or a name and a value"),
         ("x param:lr,lr<big", (2, 17), "'lr<big' is not a name"),
+        ("metric:loss<low", (0, 15), "'loss<low' is not a name"),
+        ("x loss<0.2", (2, 10), "'loss<0.2' compares, and a word is a part of the name"),
         ("param:lr>1e999", (0, 14), "'lr>1e999' is not a name"),
         ("id:35,resnet", (0, 12), "'resnet' is not the id"),
         ("owner:ann owner:bob", (10, 19), "twice"),

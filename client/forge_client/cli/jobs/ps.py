@@ -52,8 +52,9 @@ def ps(
     """List the newest jobs, or the newest that match a query.
 
     A query has terms such as state:failed,running, owner:me, name:resnet*, queue:, worker:,
-    sweep:, tag:paper, label:zone=eu*, 'param:lr>0.01', reason:oom, since:2d; all must match. A
-    number is a job's id, and other words are parts of names. A narrow terminal shows fewer columns.
+    sweep:, tag:paper, label:zone=eu*, 'param:lr>0.01', 'metric:loss<0.2', reason:oom, since:2d; all
+    must match. A number is a job's id, and other words are parts of names. A narrow terminal shows
+    fewer columns.
     """
     settings, period_s = settings_of(context), span("--every", every).total_seconds()
     with connect(settings) as backend:

@@ -154,7 +154,7 @@ class JobPageData:
     @property
     def tags(self) -> dict[str, str]:
         """The addresses of the lists of jobs with the same tags, by tag."""
-        return {tag: address(Filter(tags=((tag,),))) for tag in self.job.tags}
+        return {tag: address(Filter(repeated=(("tag", (tag,)),))) for tag in self.job.tags}
 
     @property
     def experiment(self) -> str | None:

@@ -132,8 +132,8 @@ class JobList:
 
     def tagged(self, tag: str) -> str:
         """Return the list's address with one more tag in its filter."""
-        tags = dict.fromkeys((*self.wanted.tags, (tag,)))
-        return address(replace(self.wanted, tags=tuple(tags)))
+        terms = dict.fromkeys((*self.wanted.repeated, ("tag", (tag,))))
+        return address(replace(self.wanted, repeated=tuple(terms)))
 
 
 @router.get("/find")

@@ -209,13 +209,22 @@ page AS MATERIALIZED (
             )
             AND (%(since)s::timestamptz IS NULL OR job.submitted_at >= %(since)s::timestamptz)
             AND NOT EXISTS (
-                SELECT FROM jsonb_array_elements(%(parameters)s::jsonb) AS term (any_of)
+                SELECT FROM jsonb_array_elements(%(figures)s::jsonb) AS term (any_of)
                 WHERE NOT EXISTS (
                     SELECT
                     FROM jsonb_to_recordset(term.any_of)
-                        AS wanted (name text, sign text, pattern text, number numeric)
+                        AS wanted (
+                            source text, name text, stem text, extreme text, sign text,
+                            pattern text, number numeric
+                        )
                     CROSS JOIN LATERAL (
                         SELECT job.spec -> 'parameters' -> wanted.name AS value
+                        WHERE wanted.source = 'param'
+                        UNION ALL
+                        SELECT figure.value FROM forge_figures(
+                            job.id, wanted.source, wanted.name, wanted.stem, wanted.extreme
+                        ) AS figure (value)
+                        WHERE wanted.source <> 'param'
                     ) AS given
                     WHERE given.value #>> '{}' LIKE wanted.pattern
                         OR CASE WHEN jsonb_typeof(given.value) = 'number' THEN
