@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -134,8 +135,10 @@ def test_a_malformed_block_is_refused(tmp_path: Path, block: str) -> None:
 PROJECT = (
     "[project]\nname = 'p'\nversion = '1'\nrequires-python = '>=3.11'\ndependencies = []\n"
     "[project.optional-dependencies]\ntrain = ['inner<2']\n[dependency-groups]\ngpu = ['inner']\n"
-    "[tool.pdm.scripts]\nfit = 'python train.py'\n[tool.pixi.tasks]\nfit = 'x'\n"
-    "[tool.hatch.envs.default.scripts]\nfit = 'x'\n"
+    "[tool.pdm.scripts]\nfit = 'python train.py'\nall = {composite = ['fit']}\n"
+    "[tool.pixi.tasks]\nfit = {cmd = 'x && y'}\nmore = {cmd = 'x', depends-on = ['fit']}\n"
+    "[tool.pixi.feature.test.tasks]\ntest = 'pytest -x'\n"
+    "[tool.hatch.envs.default.scripts]\nfit = 'x {args}'\n"
 )
 
 
@@ -151,11 +154,15 @@ PROJECT = (
         ("pipenv run python train.py", "python train.py"),
         ("hatch run python train.py", "python train.py"),
         ("pixi run python train.py", "python train.py"),
+        ("pdm run fit --lr 1", "python train.py --lr 1"),
+        ("pixi run fit", "bash -c 'x && y'"),
         # What needs the tool keeps it.
         ("uv run --with rich python train.py", None),
         ("uv run --isolated python train.py", None),
-        ("pdm run fit", None),
-        ("pixi run fit", None),
+        ("pdm run all", None),
+        ("pixi run fit --lr 1", None),
+        ("pixi run more", None),
+        ("pixi run test", None),
         ("hatch run fit", None),
         ("hatch run gpu:python train.py", None),
         ("poetry run", None),
@@ -168,11 +175,25 @@ def test_the_tool_that_would_make_an_environment_is_left_out(
     folder = write(tmp_path, {"train.py": "", "requirements.txt": "\n", "pyproject.toml": PROJECT})
     words = command.split()
     whole = sent(folder, command=words)
-    assert whole.requests[0].command == (words if made is None else made.split())
+    assert whole.requests[0].command == (words if made is None else shlex.split(made))
     assert any("is left out" in one for one in whole.notes) == (made is not None)
     # What nothing is installed for stays as it is.
     for other in ({"requirements": False}, {"image": "busybox"}):
         assert sent(folder, command=words, **other).requests[0].command == words
+
+
+@pytest.mark.parametrize(
+    "program", [".venv/bin/python", "./.venv/bin/python", "{}/.venv/bin/python"]
+)
+def test_a_program_of_an_environment_in_the_folder_is_the_jobs(
+    tmp_path: Path, program: str
+) -> None:
+    folder = write(tmp_path, {"train.py": "", ".venv/pyvenv.cfg": "", "bin/python": ""})
+    words = [program.format(tmp_path), "train.py"]
+    whole = sent(folder, command=words)
+    assert whole.requests[0].command == ["python", "train.py"]
+    assert f"{words[0]} is left out: the job has a python of its own" in whole.notes
+    assert sent(folder, command=["bin/python"]).requests[0].command == ["bin/python"]
 
 
 def test_extras_and_groups_of_a_project_by_option_and_by_command(

@@ -21,7 +21,7 @@ from forge_client.project.environment.tools.run import (
     notebook_command,
     without_tool,
 )
-from forge_client.project.listing import BundleEntry, Listing
+from forge_client.project.listing import BundleEntry, Listing, is_environment
 
 if TYPE_CHECKING:
     from forge_client.project.request import Request
@@ -82,6 +82,7 @@ class _Choosing:
         # A handler runs in the worker's own environment.
         if request.handler or self.below.get("handler"):
             return request
+        request = self._outside_environment(request)
         run = without_tool(request.command or (), self.files)
         listed = self._requirements(request, run)
         made = request.model_copy(update={"requirements": listed})
@@ -93,6 +94,16 @@ class _Choosing:
         if made.command and is_notebook(made.command):
             return made.model_copy(update={"command": notebook_command(made.command)})
         return made
+
+    def _outside_environment(self, request: Request) -> Request:
+        """Name a program of an environment in the folder, which is left out, without its place."""
+        program, *words = request.command or [""]
+        place = self.listing.root / program
+        inside = place.is_relative_to(self.listing.root) and place.parent.name == "bin"
+        if not inside or not is_environment(place.parent.parent):
+            return request
+        self.notes.append(f"{program} is left out: the job has a {place.name} of its own")
+        return request.model_copy(update={"command": [place.name, *words]})
 
     @cached_property
     def files(self) -> dict[str, Path]:

@@ -1,12 +1,14 @@
 """Commands that a tool runs in an environment, such as `uv run`; and scripts that name packages."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from forge_schema.model.bundles import list_text
+from forge_schema.model.reading import words_of
 
 from forge_client.project.environment.names import NOTHING, Picked
 from forge_client.project.environment.tables import PROJECT, table, wrong
@@ -38,6 +40,10 @@ CALM = {
     "--quiet",
     "--",
 }
+# Where a tool has the tasks of a project, if not in its pyproject.toml.
+OF_TOOL = {"pixi": "pixi.toml", "pipenv": "Pipfile"}
+# What a shell replaces in a line.
+EXPANDED = re.compile(r"[$`*?~]")
 AS_MODULE, AS_SCRIPT = {"-m", "--module"}, {"-s", "--script"}
 VALUED = {"--extra", "--group"}
 PYTHON = "python"
@@ -121,12 +127,13 @@ def without_tool(command: Sequence[str], files: Mapping[str, Path]) -> ToolRun |
         return None
     if tool == "uv" and rest[0] in AS_MODULE:
         return ToolRun(tool, (PYTHON, "-m", *rest[1:]), taken) if rest[1:] else None
-    is_task = rest[0] in _tasks(tool, files) or (tool == "hatch" and ":" in rest[0])
-    if rest[0].startswith("-") or is_task:
+    if rest[0].startswith("-") or (tool == "hatch" and ":" in rest[0]):
         return None
     is_script = rest[0].endswith(ENDING) or bool(AS_SCRIPT & set(options))
-    words = (PYTHON, *rest) if is_script else tuple(rest)
-    return ToolRun(tool, words, taken, is_script=is_script)
+    words: Sequence[str] | None = (PYTHON, *rest) if is_script else rest
+    if rest[0] in (tasks := _tasks(tool, files)):
+        words = _of_task(tasks[rest[0]], rest[1:])
+    return ToolRun(tool, tuple(words), taken, is_script=is_script) if words else None
 
 
 def _of_uv(words: list[str]) -> Picked | None:
@@ -153,29 +160,34 @@ def _by_shebang(command: Sequence[str], files: Mapping[str, Path]) -> ToolRun | 
     return ToolRun("uv", (PYTHON, name, *command[1:]), is_script=True) if runs else None
 
 
-def _tasks(tool: str, files: Mapping[str, Path]) -> set[str]:
-    """Return the names of what a tool runs that is not a program: tasks of the project."""
-    names: set[str] = set()
-    if path := files.get(PROJECT):
-        names |= set().union(*(table(path, "tool", *keys) for keys in _places(tool)))
-    other = files.get({"pixi": "pixi.toml", "pipenv": "Pipfile"}.get(tool, ""))
-    if other:
-        import tomllib  # noqa: PLC0415 - only for such a file
+def _tasks(tool: str, files: Mapping[str, Path]) -> dict[str, Any]:
+    """Return what a tool runs that is not a program: tasks of the project, by their names.
 
-        document = tomllib.loads(other.read_text(encoding="utf-8"))
-        names |= set(document.get("tasks" if tool == "pixi" else "scripts", {}))
-    return names
+    Raises:
+        ClientError: the file that names them is malformed.
+    """
+    path, other = files.get(PROJECT), files.get(OF_TOOL.get(tool, ""))
+    of_project = table(path, "tool", tool) if path else {}
+    if tool == "hatch":
+        of_project = of_project.get("envs", {}).get("default", {})
+    found: dict[str, Any] = {}
+    for document in (of_project, table(other) if other else {}):
+        # Only those of the default environment are run without the tool, which knows the others.
+        for part in (*document.get("feature", {}).values(), *document.get("target", {}).values()):
+            found |= dict.fromkeys(part.get("tasks", {}))
+        found |= document.get("tasks" if tool == "pixi" else "scripts", {})
+    return found
 
 
-def _places(tool: str) -> Iterator[tuple[str, ...]]:
-    """Yield where a pyproject.toml names such tasks."""
-    known = {
-        "pdm": ("pdm", "scripts"),
-        "pixi": ("pixi", "tasks"),
-        "hatch": ("hatch", "envs", "default", "scripts"),
-    }
-    if tool in known:
-        yield known[tool]
+def _of_task(task: object, more: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the words of a task that is a command; None if only its tool knows what it is."""
+    line = task.get("cmd") if isinstance(task, dict) and task.keys() == {"cmd"} else task
+    if not isinstance(line, str) or "{" in line:
+        return None
+    with suppress(ValueError):
+        if not EXPANDED.search(line):
+            return (*words_of(line), *more)
+    return None if more else ("bash", "-c", line)
 
 
 def is_notebook(command: Sequence[str] | None) -> bool:
