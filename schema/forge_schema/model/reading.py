@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from forge_schema.model.quantities import counted
@@ -42,6 +43,7 @@ AS_IT_IS = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 # As the first word, these have a meaning only for a shell, and so has `FOO=1`.
 BUILT_IN = frozenset({"cd", "export", "source"})
 SETS = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+OF_GPUS = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"})
 # In a line, also where it touches the word before or after it.
 IN_A_LINE = re.compile(r"&&|\|\|?|(?<!\S)(?:[12&]?>>?|<<?)|;|&(?!\S)")
 
@@ -236,13 +238,21 @@ def check_first(words: Sequence[str], line: str) -> None:
         NeedsShell: it does.
     """
     first = words[0] if words else ""
-    if sets := SETS.fullmatch(first):
-        name, _, value = sets[0].partition("=")
-        own = f"write --env {name}={shlex.quote(value)}"
-        rest = shlex.join(words[1:])
-        raise NeedsShell(f"no shell would read {first!r}", f"{own} -- {rest}, or bash -c ...")
+    if sets := list(takewhile(SETS.fullmatch, words)):
+        own, rest = " ".join(map(_option, sets)), shlex.join(words[len(sets) :])
+        instead = f"write {own} -- {rest}, or bash -c ..."
+        raise NeedsShell(f"no shell would read {first!r}", instead)
     if first in BUILT_IN:
         raise _no_shell(first, line)
+
+
+def _option(variable: str) -> str:
+    """Return the option in place of a variable before a command; Forge chooses the GPUs itself."""
+    name, _, value = variable.partition("=")
+    gpus = [each for each in value.split(",") if each.strip() not in {"", "-1"}]
+    if name in OF_GPUS and gpus:
+        return f"--gpu {len(gpus)}"
+    return f"--env {name}={shlex.quote(value)}"
 
 
 def _no_shell(sign: str, line: str) -> NeedsShell:

@@ -48,4 +48,7 @@ def test_a_word_that_is_a_sign_is_refused() -> None:
     for line in ("FOO=1 python a.py", "FOO='a b' python a.py"):
         with pytest.raises(ValueError, match=r"write --env FOO=.* -- python a.py, or bash -c"):
             words_of(line)
+    # Forge chooses the GPUs, and `--env` would have none.
+    with pytest.raises(ValueError, match=r"write --gpu 2 --env A=1 -- torchrun a.py, or bash -c"):
+        words_of("CUDA_VISIBLE_DEVICES=0,3 A=1 torchrun a.py")
     assert words_of("env FOO=1 python a.py")[:2] == ["env", "FOO=1"]
