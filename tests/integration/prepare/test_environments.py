@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from forge_schema.model.spec import Resources
+from support import trees
 from support.wheels import project, wheel
 from support.workers.worker import Bed
 
@@ -46,6 +47,20 @@ def test_conflicting_projects_run_side_by_side_and_install_once(both: Bed) -> No
     assert len(list((both.workers[0].folder / "warm").iterdir())) == 4
 
 
+OWN = {
+    "pyproject.toml": (
+        b"[project]\nname = 'my-app'\nversion = '1.2'\nscripts = {my-train = 'app.run:Run.main'}\n"
+    ),
+    "src/app/run.py": (
+        b"import sys, locked\nfrom importlib.metadata import version\nclass Run:\n"
+        b"  main = lambda: print('my-app', version('my-app'), 'on', locked.VERSION, 'with',"
+        b" sys.argv[1:], flush=True)\n"
+    ),
+    "conf.py": b"NAME = 'root'\n",
+    "tools/x.py": b"import conf\nprint(conf.NAME)\n",
+}
+
+
 def test_a_lock_is_installed_by_uv_and_a_missing_module_is_named(both: Bed) -> None:
     both.worker()
     folder = project(both.root / "p", "locked", "1.0")
@@ -67,6 +82,11 @@ def test_a_lock_is_installed_by_uv_and_a_missing_module_is_named(both: Bed) -> N
     # It is recognised as an end that a retry would repeat.
     assert (row["state"], row["attempt"]) == ("failed", 1)
     assert b"forge: nosuchmodule is not in uv.lock" in both.log(row["job_id"])
+    # The project itself is not installed, and used as if it were, wherever a program is.
+    trees.write(folder, OWN)
+    job = both.submit("sh", "-c", "my-train --lr 1 && cd / && python3 $OLDPWD/tools/x.py", **listed)
+    both.succeeds(job)
+    assert both.log(job).endswith(b"my-app 1.2 on 1.0 with ['--lr', '1']\nroot\n")
 
 
 def test_the_first_python_of_a_range_that_is_there_is_taken(process: Bed) -> None:

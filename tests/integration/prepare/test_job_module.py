@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from forge_worker import job
-from forge_worker.prepare.provisions import JobModuleProvision
+from forge_worker.prepare.provisions import JobModuleProvision, ProjectProvision
 from support.workers.attempts import attempt_of, some_grant
 from support.workers.runners import make_spec
 from support.workers.worker import Bed
@@ -154,6 +154,48 @@ def test_the_jobs_own_path_and_its_own_package_come_first(tmp_path: Path) -> Non
             capture_output=True,
         )
         assert ended.returncode == 0, ended.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("files", "seen", "made"),
+    [
+        ({"setup.cfg": "[options.entry_points]\nconsole_scripts =\n  go = app:main\n"}, ".", "go"),
+        ({"setup.py": "setup(entry_points={'console_scripts': ['go=a.b:c', 'h-1 = a:b']})"}, ".",
+         "go h-1"),
+        ({"pyproject.toml": "[tool.poetry.scripts]\ngo = 'a:b'\n'../x' = 'a:b'\n'no' = 'a b:c'"},
+         ".", "go"),
+        ({"pyproject.toml": "[tool", "src/a.py": ""}, ". src", ""),
+        # It would hide a module of Python itself; its packages in `src` hide nothing.
+        ({"pyproject.toml": "", "logging.py": "", "src/a.py": ""}, "src", ""),
+        ({"pyproject.toml": "", "src/__init__.py": ""}, ".", ""),
+        ({"train.py": "", "src/a.py": ""}, None, ""),
+    ],
+)  # fmt: skip
+def test_a_project_is_used_as_if_it_were_installed(
+    tmp_path: Path, files: dict[str, str], seen: str | None, made: str
+) -> None:
+    spec = make_spec(tmp_path / "jobs", ())
+    grant = some_grant()
+    attempt = attempt_of(grant, tmp_path / "attempt")
+    for name, text in files.items():
+        path = attempt.folders.work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    class Here:
+        paths = staticmethod(lambda spec: spec)
+
+    runner = cast("Runner", Here())
+    # A store that failed has it called again.
+    for _ in range(2):
+        given = ProjectProvision().provide(spec, attempt, runner)
+    places = [os.path.relpath(place, spec.work_dir) for place in given.python_dirs[1:]]
+    assert places == (seen.split() if seen else [])
+    folder = attempt.folders.control / "project" / "bin"
+    assert sorted(path.name for path in folder.glob("*")) == made.split()
+    # An image may have it installed, with what was compiled of it.
+    grant.spec["image"] = "mine"
+    assert ProjectProvision().provide(spec, attempt, runner) == spec
 
 
 def test_it_runs_on_the_oldest_python_and_with_nothing_else(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ The first line is the summary that tables show; the last lines follow unchanged.
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice, takewhile
@@ -17,6 +16,7 @@ from forge_schema.model.lease import NAMES_RANK
 from forge_worker.attempt import Redactor
 from forge_worker.files.safe_files import opened
 from forge_worker.prepare.pip_install import INSTALLED
+from forge_worker.prepare.provisions import project_of, scripts, table
 from forge_worker.runners.runner import SIGNAL_BASE, Exit
 
 LINES, WIDTH, BYTES = 10, 300, 32 << 10
@@ -59,7 +59,6 @@ PROGRAM = re.compile(
 MISSING = re.compile(r"(?:not found|No such file or directory)$")
 # They run a command in an environment that they make; the job has one already.
 RUN = ("uv", "poetry", "pdm", "pipenv", "hatch", "pixi")
-PROJECT, MOST_BYTES = "pyproject.toml", 1 << 17
 # In the words of docker-init and of Podman's init, which start a container's shell.
 SHELL = re.compile(r".*(?:exec /bin/sh failed|failed to exec pid1): (.+)")
 LIBRARY = re.compile(r"ImportError: (lib[^\s:]+\.so[^\s:]*): cannot open shared object file")
@@ -235,10 +234,10 @@ def _not_installed(package: str, spec: Mapping[str, Any], work: Path) -> str:
 
 def _part_with(package: str, work: Path) -> tuple[str, str] | None:
     """Return the extra or group of the project that a package is in: its kind and its name."""
-    project = _project(work)
+    project = project_of(work)
     parts = (("extra", ("project", "optional-dependencies")), ("group", ("dependency-groups",)))
     for kind, keys in parts:
-        for name, lines in _table(project, *keys).items():
+        for name, lines in table(project, *keys).items():
             listed = lines if isinstance(lines, list) else []
             if any(_named(str(line)) == _named(package) for line in listed):
                 return kind, name
@@ -281,29 +280,9 @@ def _no_program(name: str, work: Path) -> str | None:
     """Return what to do about a program that is not there; None if nobody knows."""
     if name in RUN:
         return f"{name} is not there, and its packages are: submit the command without `{name} run`"
-    project = _project(work)
-    tables = _table(project, "tool", "poetry", "scripts"), _table(project, "project", "scripts")
-    module = {**tables[0], **tables[1]}.get(name)
-    if not isinstance(module, str):
+    if (module := scripts(work).get(name)) is None:
         return None
     return (
         f"{name} is a script of the project, which is not installed itself:"
         f" run `python -m {module.partition(':')[0]}`"
     )
-
-
-def _project(work: Path) -> dict[str, Any]:
-    """Return the job's pyproject.toml, which the job may have changed; {} if it cannot be read."""
-    try:
-        with opened(work, PROJECT) as file:
-            return tomllib.loads(file.read(MOST_BYTES).decode())
-    except (OSError, ValueError, RecursionError):
-        return {}
-
-
-def _table(document: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    """Return a table, or {} if there is none: the job may have written anything there."""
-    table: Any = document
-    for key in keys:
-        table = table.get(key) if isinstance(table, dict) else None
-    return table if isinstance(table, dict) else {}

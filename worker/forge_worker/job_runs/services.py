@@ -26,7 +26,12 @@ from forge_worker.prepare.cache import CacheProvision, LruFolders, visible
 from forge_worker.prepare.images import Images
 from forge_worker.prepare.inputs import InputProvision
 from forge_worker.prepare.inputs.cache import InputCache
-from forge_worker.prepare.provisions import JobModuleProvision, KindProvision, Provision
+from forge_worker.prepare.provisions import (
+    JobModuleProvision,
+    KindProvision,
+    ProjectProvision,
+    Provision,
+)
 from forge_worker.prepare.python_env import EnvironmentProvision
 from forge_worker.prepare.secrets import SecretProvision, SecretStore
 from forge_worker.queue.gateway import Gateway
@@ -171,6 +176,7 @@ def provisions_in_order(
         ),
         # Not for a job that has no lease: it is fetched with the rights of one.
         inputs,
+        ProjectProvision(),
         JobModuleProvision(folder / "python"),
         KindProvision(),
     )

@@ -1,22 +1,24 @@
 """Provisions: what a job needs besides its code. Each adds its part to the job's spec."""
 
 import json
+import re
 import shlex
 import sys
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path, PurePath, PurePosixPath
 from threading import Lock
-from typing import Protocol
+from typing import Any, Protocol
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import JobKind
 
 from forge_worker.attempt import LiveAttempt
 from forge_worker.attempt_folders import JUNIT_FILE, RESULT_FILE
-from forge_worker.files.safe_files import Parts, remove_tree, walk
+from forge_worker.files.safe_files import Parts, opened, remove_tree, walk
 from forge_worker.runners.choice import installed_handlers
 from forge_worker.runners.runner import Mount, Runner, RunSpec, StartFailed
 
@@ -25,6 +27,19 @@ KEPT = ("FORGE_", "PYTHONUNBUFFERED")
 PLACE = PurePosixPath("/forge/python")
 # If the job has the whole package installed, its other modules can be imported too.
 PACKAGE = b"__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"
+# What says that a folder is a project that can be installed; the most that is read of one.
+PROJECT, SETUPS, MOST_BYTES = "pyproject.toml", ("setup.cfg", "setup.py"), 1 << 17
+IMAGE_WAYS = ("image", "image_tar", "dockerfile")
+# A script as setuptools reads it, and the module and the function in its value.
+LISTED = re.compile(r"(?:^|[\"'])[ \t]*([\w.-]+)[ \t]*=[ \t]*([\w.]+:[\w.]+)", re.MULTILINE)
+CALLED = re.compile(r"([^\W\d][\w.]*):([^\W\d][\w.]*)")
+PLAIN = re.compile(r"\w[\w.-]*")
+SCRIPT = """#!/usr/bin/env python3
+import sys
+from {module} import {first}
+if __name__ == "__main__":
+    sys.exit({function}())
+"""
 
 Statuses = dict[Parts, tuple[int, int]]
 """The inode of each path, and when that was last changed in any way."""
@@ -123,6 +138,104 @@ def _report_path(attempt: LiveAttempt, work: PurePath, control: PurePath) -> Pur
         # bundle's own links stay in the folder.
         (attempt.folders.work / named).unlink()
     return work / named
+
+
+class ProjectProvision:
+    """Let a job import its project and run its scripts, as if the project were installed.
+
+    An image of the job's own may have it installed, with what was compiled of it.
+    """
+
+    def provide(self, spec: RunSpec, attempt: LiveAttempt, runner: Runner) -> RunSpec:
+        """Return the spec with the project's places; raises OSError if they cannot be written."""
+        asked, work = attempt.grant.spec, attempt.folders.work
+        is_project = any((work / name).is_file() for name in (PROJECT, *SETUPS))
+        if not is_project or any(asked.get(way) for way in IMAGE_WAYS):
+            return spec
+        paths, here = runner.paths(spec), PurePath("project")
+        _write_project(work, attempt.folders.control / here)
+        own = paths.control_dir / here
+        return replace(
+            spec,
+            bin_dirs=(*spec.bin_dirs, own / "bin"),
+            python_dirs=(*spec.python_dirs, own, *_places(work, paths.work_dir)),
+        )
+
+
+def _write_project(work: Path, folder: Path) -> None:
+    """Write what an installation would: its scripts, and its name and version."""
+    (folder / "bin").mkdir(parents=True, exist_ok=True)
+    for name, target in scripts(work).items():
+        called = CALLED.match(target)
+        if called and PLAIN.fullmatch(name):
+            module, function = called.groups()
+            first = function.partition(".")[0]
+            path = folder / "bin" / name
+            path.write_text(SCRIPT.format(module=module, first=first, function=function))
+            path.chmod(0o755)
+    document = project_of(work)
+    about = {**table(document, "tool", "poetry"), **table(document, "project")}
+    name, version = str(about.get("name", "")), str(about.get("version", "0"))
+    if PLAIN.fullmatch(name) and "\n" not in version:
+        info = folder / f"{re.sub('[-.]+', '_', name)}-0.dist-info"
+        info.mkdir(exist_ok=True)
+        lines = ("Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}")
+        (info / "METADATA").write_text("\n".join((*lines, "")), encoding="utf-8")
+
+
+def _places(work: Path, seen: PurePath) -> Iterator[PurePath]:
+    """Yield the folders in which a project has its modules, as the job sees them.
+
+    None that would hide a module of Python itself: an installation comes after those.
+    """
+    names = {each.stem for each in work.iterdir() if each.suffix == ".py" or _is_package(each)}
+    if names.isdisjoint(sys.stdlib_module_names):
+        yield seen
+    if (work / "src").is_dir() and not _is_package(work / "src"):
+        yield seen / "src"
+
+
+def _is_package(folder: Path) -> bool:
+    return (folder / "__init__.py").is_file()
+
+
+def scripts(work: Path) -> dict[str, str]:
+    """Return the scripts of the project in a job's folder: their modules and functions."""
+    listed = ""
+    for name in SETUPS:
+        listed += _text(work, name).partition("console_scripts")[2]
+    document = project_of(work)
+    named = {
+        **table(document, "tool", "poetry", "scripts"),
+        **table(document, "project", "scripts"),
+    }
+    return dict(LISTED.findall(listed)) | {
+        name: target for name, target in named.items() if isinstance(target, str)
+    }
+
+
+def project_of(work: Path) -> dict[str, Any]:
+    """Return the job's pyproject.toml, which the job may have changed; {} if it cannot be read."""
+    try:
+        return tomllib.loads(_text(work, PROJECT))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def table(document: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """Return a table, or {} if there is none: the job may have written anything there."""
+    found: Any = document
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _text(work: Path, name: str) -> str:
+    try:
+        with opened(work, name) as file:
+            return file.read(MOST_BYTES).decode()
+    except (OSError, ValueError):
+        return ""
 
 
 class JobModuleProvision:
