@@ -93,7 +93,8 @@ def _missed_sentence(missed: Sequence[Missed]) -> str:
         return ""
     files, total = sum(folder.files for folder in missed), sum(folder.bytes for folder in missed)
     names = names_text([folder.name for folder in missed], SHOWN)
-    first = shlex.quote(missed[0].name)
+    above = os.path.commonpath([folder.name for folder in missed])
+    first = shlex.quote(f"{above}/" if above and missed[1:] else missed[0].name)
     return (
         f"ignore files leave out {counted(files, 'file')}, {size_text(total)}: {names};"
         f" if the job needs them: --include {first}"

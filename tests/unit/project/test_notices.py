@@ -35,6 +35,10 @@ def test_data_and_code_are_named_with_their_sizes(project: Path) -> None:
         " needs them: --include weights.pt"
     )
     assert notices(scan(project, include=["*.pt", "data/", "lib.py", "conf.yaml"])) == []
+    # One folder has all of them.
+    (project / ".gitignore").write_text("*.csv\n")
+    assert notices(scan(project))[0].endswith("--include data/")
+    assert notices(scan(project, include=["data/"])) == []
 
 
 @pytest.mark.parametrize("word", ["data/a.csv", "./data", "--in=data/a.csv", "data/"])
