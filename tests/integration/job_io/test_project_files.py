@@ -27,6 +27,12 @@ if not (here / "last.pt").is_symlink():
 (here / "other.bin").write_text("not stored")
 sys.exit(n < 3)
 """
+LEAVES = """
+import os
+for name in ("out/a b.pt", "out/b.pt", "data/c.npz", ".cache/d.bin", "runs/e.log"):
+    os.makedirs(os.path.dirname(name), exist_ok=True)
+    open(name, "w").close()
+"""
 # As Keras' BackupAndRestore does at the end, and as torch's examples do in their folder.
 REMOVES = """
 import os, pathlib, shutil, subprocess, sys
@@ -73,6 +79,15 @@ def test_files_beside_the_code_are_in_the_checkpoint(both: Bed, tmp_path: Path) 
     assert row is not None
     # What did not change is the project's.
     assert row["files"] == 4
+    # One that keeps nothing is told what goes with its folder, and how to keep it.
+    lost = both.submit(*(both.python, "-c", LEAVES), folder=folder)
+    both.succeeds(lost)
+    said = (
+        "not kept: out/a b.pt and out/b.pt in the job's folder; submit with --checkpoint-dir out,"
+        " or write to $FORGE_OUTPUT_DIR"
+    )
+    assert both.job(lost)["detail"] == said
+    assert f"forge: {said}\n" in both.log(lost).decode()
     # Another job may start from it, and need not name the files again.
     follower = both.submit(
         *(both.python, "train.py"), folder=folder, from_checkpoint={"job_id": job}, max_failures=0

@@ -2,27 +2,39 @@
 
 import hashlib
 import os
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from functools import partial
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from stat import S_ISREG
 
 from forge_schema.model.attempt_records import ArtifactRecord, StoredArtifacts
 from forge_schema.model.fields import PATH_BYTES
+from forge_schema.model.quantities import names_text
 from forge_schema.storage import KeyInvalid, Objects, ObjectTooLarge
 from forge_schema.storage.keys import UNNAMEABLE
 from forge_schema.storage.manifest import CHUNK_BYTES, Entry, Manifest
 
 from forge_worker.attempt import LiveAttempt, with_advice
 from forge_worker.attempt_folders import check_size
-from forge_worker.files.safe_files import Listing, opened
+from forge_worker.files.safe_files import Listing, Parts, entries, opened, walk
 from forge_worker.files.saved_files import output_files
 from forge_worker.job_io.logs import CheckpointNotes
 from forge_worker.queue.gateway import Gateway
 from forge_worker.transfers.sending import FileSender, FileSource, StoredChunks
 
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+# Files that people want to keep; folders with others; and how many entries are looked at.
+RESULTS = frozenset({
+    ".bin", ".ckpt", ".csv", ".gguf", ".h5", ".joblib", ".keras", ".msgpack", ".npy", ".npz",
+    ".onnx", ".parquet", ".pdparams", ".pkl", ".pt", ".pth", ".safetensors", ".zip",
+})  # fmt: skip
+NO_RESULTS = frozenset({"__pycache__", "cache", "data", "dataset", "datasets", "site-packages"})
+MOST_LOOKS = 20_000
 
 
 class ArtifactKeeper:
@@ -48,8 +60,10 @@ class ArtifactKeeper:
         self._notes = CheckpointNotes(attempt, "artifacts")
         self._times: Listing = {}
         self._done: dict[str, ArtifactRecord | None] = {}
-        # Why the store permanently refuses some of the files.
+        # Why the store permanently refuses some of the files, or nothing was kept.
         self.refused: list[str] = []
+        # Unknown to an agent that did not start the job.
+        self._project: set[str] | None = None
 
     def store(self) -> int:
         """Store every file and link in the output folder, then index them; return their number.
@@ -75,6 +89,33 @@ class ArtifactKeeper:
         if artifacts and not self._gateway.record(self._attempt.fence, StoredArtifacts(artifacts)):
             self._attempt.lose()
         return len(artifacts)
+
+    def look(self) -> None:
+        """Remember what is in the job's folder before its program runs."""
+        if not self._keeps:
+            self._project = _results(self._attempt.folders.work)
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether the job says what to keep, or has kept something."""
+        asked, kept = self._attempt.grant.spec, self._attempt.folders.checkpoint
+        named = asked.get("checkpoint") or asked.get("checkpoint_dir")
+        return bool(self._done or named or entries(kept, ()))
+
+    def tell_unkept(self) -> None:
+        """Say what a job wrote in its folder, if it kept nothing: it knows no other places."""
+        if self._project is None or self._keeps:
+            return
+        if left := sorted(_results(self._attempt.folders.work) - self._project):
+            top, _, below = left[0].partition("/")
+            option = f"checkpoint-dir {shlex.quote(top)}"
+            if not below:
+                option = f"checkpoint '*{PurePosixPath(top).suffix}'"
+            self.refused.append(
+                f"not kept: {names_text(left, 3)} in the job's folder; submit with --{option}, or"
+                " write to $FORGE_OUTPUT_DIR"
+            )
+            self._attempt.note(self.refused[-1])
 
     def _send(self, sizes: Mapping[str, int]) -> None:
         """Store several files at once."""
@@ -175,6 +216,17 @@ class ArtifactKeeper:
             return named(listed)
         except KeyInvalid:
             return named(f"{UNNAMEABLE}/{hashlib.sha256(os.fsencode(listed)).hexdigest()}")
+
+
+def _results(work: Path) -> set[str]:
+    """Return the files of a job's folder that look like results; of a large one, only some."""
+
+    def enters(parts: Parts) -> bool:
+        return parts[-1] not in NO_RESULTS and not parts[-1].startswith(".")
+
+    looked = islice(walk(work, enters=enters), MOST_LOOKS)
+    found = ("/".join(parts) for parts, status in looked if S_ISREG(status.st_mode))
+    return {path for path in found if PurePosixPath(path).suffix in RESULTS and path.isprintable()}
 
 
 def readable(path: str) -> str:

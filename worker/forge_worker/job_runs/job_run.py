@@ -129,6 +129,7 @@ def _store_success(parts: Parts) -> None:
         parts.logs.step()
 
     parts.patiently(store)
+    parts.artifacts.tell_unkept()
     parts.checkpoints.finish()
     parts.last_metrics.settle()
     parts.patiently(parts.logs.step)
@@ -153,6 +154,7 @@ def _store_in_time(parts: Parts) -> None:
         if stop is None or stop.reason is not Reason.PREEMPTED:
             raise
         log.warning("output_incomplete", job=parts.attempt.fence.job_id, error=str(error))
+    parts.artifacts.tell_unkept()
     parts.last_metrics.settle()
     with suppress(ForgeError, OSError):
         parts.logs.step()

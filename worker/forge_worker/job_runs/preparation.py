@@ -98,6 +98,7 @@ def _prepare(parts: Parts) -> RunSpec:
     for provision in services.provisions:
         spec = parts.patiently(partial(provision.provide, spec, attempt, runner))
     parts.patiently(parts.checkpoints.restore)
+    parts.artifacts.look()
     return spec
 
 
