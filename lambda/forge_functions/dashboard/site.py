@@ -2,41 +2,26 @@
 
 from collections.abc import Callable
 from http import HTTPStatus
+from threading import Lock
 from typing import Any
 
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import Problem
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forge_functions.dashboard import assets, session, words
-from forge_functions.dashboard.page import whole
-from forge_functions.dashboard.routes import (
-    annotate,
-    cancel_retry,
-    events,
-    job,
-    job_streams,
-    jobs,
-    new_worker,
-    overview,
-    preferences,
-    queues,
-    reports,
-    submit,
-    workers,
-)
-from forge_functions.dashboard.routes.access import keys, login, sign_on, teams, terminal
-from forge_functions.dashboard.routes.plans import inputs, notifications, schedules
-from forge_functions.dashboard.routes.runs import compare, files, table
+from forge_functions.dashboard import session, words
 from forge_functions.dashboard.session import LOGIN_WANTED
 from forge_functions.errors import Refused
-from forge_functions.lazy_routes import include
+from forge_functions.lazy_routes import LazyRouter, include
 
+# Where a request has the route of its page.
+PAGE = "forge_page"
 # Hints for people, in place of those for programs.
 HINTS = {"invalid": "Check your input.", "not_found": "The address may be wrong or outdated."}
 # How the message begins if a part of the path, such as a job's number, cannot be read.
@@ -63,34 +48,43 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-# One router per file; more specific paths come first.
-ROUTERS = (
-    assets.router,
-    login.router,
-    sign_on.router,
-    terminal.router,
-    keys.router,
-    preferences.router,
-    overview.router,
-    jobs.router,
-    compare.router,
-    table.router,
-    cancel_retry.router,
-    job_streams.router,
-    files.router,
-    annotate.router,
-    job.router,
-    submit.router,
-    queues.router,
-    teams.router,
-    schedules.router,
-    notifications.router,
-    inputs.router,
-    new_worker.router,
-    workers.router,
-    reports.router,
-    events.router,
-)
+
+
+class LatePages(BaseRoute):
+    """The routes of the dashboard, read when somebody first asks for a page.
+
+    They are a tenth of what a server takes to start, and many answer no browser for hours.
+    """
+
+    def __init__(self) -> None:
+        self._reading = Lock()
+        self._router: APIRouter | None = None
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return how a page's route matches a request, with that route."""
+        best: tuple[Match, Scope] = Match.NONE, {}
+        if scope["type"] == "lifespan" or not is_page(scope["path"]):
+            return best
+        for route in self._routes():
+            match, found = route.matches(scope)
+            if match.value > best[0].value:
+                best = match, {**found, PAGE: route}
+            if match is Match.FULL:
+                break
+        return best
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await scope[PAGE].handle(scope, receive, send)
+
+    def _routes(self) -> list[BaseRoute]:
+        with self._reading:
+            if self._router is None:
+                from forge_functions.dashboard.routes import ROUTERS  # noqa: PLC0415 - as it says
+
+                self._router = LazyRouter()
+                for router in ROUTERS:
+                    include(self._router, router, dependencies=[Depends(words.begun)])
+        return self._router.routes
 
 
 def readable(handle: Callable[..., Any]) -> Callable[[Request, Exception], Any]:
@@ -114,6 +108,8 @@ def _reads(request: Request) -> bool:
 
 def _shown(request: Request, answer: Response) -> Response:
     """Render an error as a page, or as a piece of one for an action sent by a script."""
+    from forge_functions.dashboard.page import whole  # noqa: PLC0415 - as of the pages
+
     words.reads(words.language(request), None)
     problem = Problem.model_validate_json(bytes(answer.body))
     status = HTTPStatus(answer.status_code)
@@ -168,8 +164,7 @@ def is_page(path: str) -> bool:
 
 def install(app: FastAPI) -> FastAPI:
     """Add the dashboard to an app and return the app."""
-    for router in ROUTERS:
-        include(app.router, router, include_in_schema=False, dependencies=[Depends(words.begun)])
+    app.router.routes.append(LatePages())
     for kind in (ForgeError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, readable(app.exception_handlers[kind]))
     app.state.services.visitor_of = session.of

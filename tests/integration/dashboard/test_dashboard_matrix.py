@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 from fastapi.routing import APIRoute
-from forge_functions.dashboard.site import ROUTERS
+from forge_functions.dashboard.routes import ROUTERS
 from forge_schema.model.states import Role
 from support.http.api import bearer, opened
 from support.http.guest import Guest
