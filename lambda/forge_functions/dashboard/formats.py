@@ -28,6 +28,8 @@ TIMES, MOST_WRITTEN = 10, 1e6
 WHOLE_PERCENT = 1000
 # Metrics that only count.
 COUNTERS = PROGRESS | {"epoch"}
+SHORT = {word: word.upper() for word in ("gpu", "gpus", "cpu", "vram", "id")} | {"gpus": "GPUs"}
+UNITS = {"s": "s", "mb": "MiB", "j": "J", "w": "W"}
 DURATIONS = {"d": "{n} d", "h": "{n} h", "min": "{n} min", "s": "{n} s"}
 
 
@@ -161,6 +163,14 @@ def brief(value: object) -> Markup | str:
     return cell(value)
 
 
+def heading(column: str) -> str:
+    """Return the heading of a report's column: `Ran, s` of `ran_s`."""
+    name, _, unit = column.rpartition("_")
+    named = f"{name}, {UNITS[unit]}" if name and unit in UNITS else column
+    words = [SHORT.get(word, word) for word in named.split("_")]
+    return " ".join([words[0][:1].upper() + words[0][1:], *words[1:]])
+
+
 def found(value: object) -> str:
     """Format a value of a result without values of its own, as `forge result` prints it."""
     if value is None:
@@ -219,6 +229,7 @@ FILTERS = {
     "exact": exact,
     "day": day,
     "found": found,
+    "heading": heading,
     "summary": summary,
     "unframed": unframed,
     "untold": untold,

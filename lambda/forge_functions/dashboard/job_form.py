@@ -187,6 +187,9 @@ def faults_of(error: JobInvalid) -> dict[str, str]:
         place = [str(part) for part in fault["loc"]]
         message = str(fault["msg"]).removeprefix("Value error, ")
         name = _field(place)
+        if fault.get("type") == "missing" and name in FIRST:
+            # A job's name is made of its command.
+            name, message = "command", "write the command"
         inner = ".".join(place if name == "more" else place[1:])
         text = f"{inner}: {message}" if inner and name in {"labels", "env", "more"} else message
         faults.setdefault(name, text)

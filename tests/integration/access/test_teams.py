@@ -74,6 +74,24 @@ def test_a_session_sees_what_its_key_sees(api: Api, jobs: dict[str, int]) -> Non
     guest.close()
 
 
+@pytest.mark.usefixtures("jobs")
+def test_an_admin_makes_and_changes_a_team_on_its_page(api: Api, root: Caller) -> None:
+    guest = Guest(api).login("root", Role.ADMIN)
+    made = guest.act("/teams/change", name="audio", join="ann, zoe")
+    assert (made.status_code, made.headers["location"]) == (303, "/teams/audio")
+    limits = {"max_gpus": "4", "max_jobs": "", "gpu_hours_per_month": "", "cost_per_month": "9.5"}
+    for changed in ({"leave": "zoe"}, {"limited": "true", **limits}):
+        assert guest.act("/teams/change", name="audio", **changed).status_code == 303
+    page = guest.page("/teams/audio")
+    assert "4 GPUs" in page
+    assert "zoe" not in page
+    assert "of a cost of 9.50" in guest.page("/teams")
+    assert 'href="/jobs?q=owner%3Azoe"' in guest.page("/teams")
+    guest.close()
+    (team,) = [team for team in root.get(SEEN)["items"] if team["name"] == "audio"]
+    assert (team["owners"], team["max_jobs"], team["max_gpus"]) == (["ann"], None, 4)
+
+
 def test_the_page_of_a_team_has_its_people_their_jobs_and_what_they_used(
     api: Api, root: Caller, jobs: dict[str, int]
 ) -> None:

@@ -125,10 +125,15 @@ TABLE = {
     ("POST", "/queues/limits"): (RULES, fixed("/queues/limits", name="night")),
     ("GET", "/teams"): (SEES, fixed("/teams")),
     ("GET", "/teams/{name:path}"): (SEES_TEAM, fixed("/teams/vision")),
+    ("POST", "/teams/change"): (RULES, fixed("/teams/change", name="audio", join="zoe")),
     ("GET", "/schedules"): (SEES, fixed("/schedules")),
     ("POST", "/schedules/pause"): (
         each(NO, IN, NO, IN),
         lambda world: ("/schedules/pause", {"name": world.schedule(), **PAUSED}),
+    ),
+    ("POST", "/schedules/remove"): (
+        each(NO, IN, NO, IN),
+        lambda world: ("/schedules/remove", {"name": world.schedule(), "owner": "ann"}),
     ),
     ("POST", "/schedules/run"): (
         each(NO, IN, NO, IN),
@@ -146,6 +151,10 @@ TABLE = {
     ("POST", "/notifications/test"): (
         each(NO, IN, NO, IN),
         lambda world: ("/notifications/test", {"name": world.notification(), "owner": "ann"}),
+    ),
+    ("POST", "/notifications/remove"): (
+        each(NO, IN, NO, IN),
+        lambda world: ("/notifications/remove", {"name": world.notification(), "owner": "ann"}),
     ),
     ("POST", "/notifications/retry"): (
         ACTS_ON_OWN,

@@ -50,6 +50,9 @@ def test_a_notification_is_made_on_the_page(api: Api, ann: Guest) -> None:
     assert (again.status_code, "of this name" in again.text) == (422, True)
     (kept,) = api.rig.rows("SELECT events, query FROM notification WHERE name = 'mine'")
     assert (kept["events"], kept["query"]) == (["failed"], "name:x*")
+    assert ann.act("/notifications/remove", name="mine", owner="ann").status_code == 303
+    assert "https://hooks.example/x" not in ann.page("/notifications")
+    assert api.rig.count("notification WHERE name = 'mine'") == 0
 
 
 def test_what_was_given_up_is_shown_with_its_error_and_sent_again(api: Api, ann: Guest) -> None:

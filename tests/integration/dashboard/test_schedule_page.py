@@ -24,15 +24,18 @@ def ann(api: Api) -> Iterator[Guest]:
     guest.close()
 
 
-def test_a_schedule_is_paused_and_resumed_on_its_page(api: Api, ann: Guest) -> None:
+def test_a_schedule_is_paused_resumed_and_removed_on_its_page(api: Api, ann: Guest) -> None:
     page = ann.http.get("/schedules").text
     assert "&lt;nightly&gt;" in page
     assert "<code>0 3 * * *</code>" in page
+    assert "<code>ls</code>" in page
     assert "no overlap" in page
     for said, paused in (("true", True), ("false", False)):
         answer = ann.act("/schedules/pause", name="<nightly>", owner="ann", paused=said)
         assert (answer.status_code, answer.headers["location"]) == (303, "/schedules")
         assert api.rig.row("SELECT paused FROM schedule")["paused"] is paused
+    assert ann.act("/schedules/remove", name="<nightly>", owner="ann").status_code == 303
+    assert "nightly" not in ann.page("/schedules")
 
 
 def test_a_schedule_is_made_of_the_form_of_a_job(api: Api, ann: Guest) -> None:

@@ -1,7 +1,7 @@
 """The audit trail as people would tell it: in words, with names, each kind once, newest first."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -9,7 +9,7 @@ from fastapi import Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Text
 from forge_schema.read import audit
-from forge_schema.read.audit import NEWEST, AuditFilter, AuditPlace
+from forge_schema.read.audit import NEWEST, AuditFilter, AuditPlace, Page
 from forge_schema.trail import in_words, rest_of
 from pydantic import Field
 
@@ -17,12 +17,14 @@ from forge_functions.dashboard.page import page
 from forge_functions.dashboard.session import ReadsAll
 from forge_functions.dashboard.words import t
 from forge_functions.lazy_routes import LazyRouter
-from forge_functions.services import Shared
+from forge_functions.services import Services, Shared
 
 # Who acts without being a person.
 ITSELF, NOBODY = {"sweeper", "queue"}, "anonymous"
 # Of the same, so much later one is told anew.
 TOGETHER = timedelta(minutes=15)
+# A page should have so many rows, for which so many more pages of actions are read at most.
+FEW, MORE = 20, 4
 
 Names = Mapping[tuple[str, str], str]
 router = LazyRouter()
@@ -106,7 +108,7 @@ def events(
     """Show a page of actions. Empty filters are ignored."""
     place = AuditPlace.read(before) if before else NEWEST
     wanted = AuditFilter(actor or None, action or None, _id(job), _id(worker), place)
-    shown = audit.page(shared.database, wanted)
+    shown = _page(shared, wanted)
     filters = {"actor": actor, "action": action, "job": job, "worker": worker}
     names = audit.names_of(shared.database, shown.acts)
     return page(
@@ -119,6 +121,17 @@ def events(
         filters=filters,
         before=before,
     )
+
+
+def _page(shared: Services, wanted: AuditFilter) -> Page:
+    """Return a page of actions, with more of them while those of the same kind are few rows."""
+    shown = audit.page(shared.database, wanted)
+    for _ in range(MORE):
+        if shown.before is None or shown.reached or len(told(shown.acts, {})) >= FEW:
+            break
+        more = audit.page(shared.database, replace(wanted, before=shown.before))
+        shown = replace(more, acts=[*shown.acts, *more.acts])
+    return shown
 
 
 def _id(text: str) -> int | None:

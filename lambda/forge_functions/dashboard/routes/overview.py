@@ -10,6 +10,7 @@ from forge_schema.job_filter import parse
 from forge_schema.model.overview import Overview
 from forge_schema.read import job_pages
 from forge_schema.read.jobs import Jobs
+from forge_schema.read.overview import demand
 from forge_schema.read.series import Span, use_over_time
 
 from forge_functions.dashboard.formats import cause
@@ -50,13 +51,15 @@ class Cause:
 def overview(request: Request, who: SeesPages, shared: Shared, over: Span = Span.HOURS) -> Response:
     """Show the overview. Non-admins see only their own jobs."""
     now = shared.service(who).overview(jobs=JOBS)
+    stuck = now.oldest is not None and _stuck(shared, now.oldest.job_id)
     causes = _causes(_newest(shared, who, FAILED))
     return page(
         request,
         who,
         "overview.html",
         now=now,
-        stuck=now.oldest is not None and _stuck(shared, now.oldest.job_id),
+        stuck=stuck,
+        unserved=_unserved(shared, who) if stuck else 0,
         checks=shared.health.findings(),
         chart=_chart(now),
         causes=causes[:CAUSES],
@@ -84,6 +87,12 @@ def _causes(failed: list[Row]) -> list[Cause]:
 
 def _stuck(shared: Services, job_id: int) -> bool:
     return any(row["unservable"] for row in Jobs(shared.database).listed([job_id]))
+
+
+def _unserved(shared: Services, who: Visitor) -> int:
+    """Return how many jobs wait that no online worker could run."""
+    wanted = demand(shared.database, scope=who.scope)
+    return sum(row["waiting"] for row in wanted if not row["workers"])
 
 
 def _newest(shared: Services, who: Visitor, text: str = "") -> list[Row]:

@@ -92,6 +92,19 @@ def test(
     return after(request, PAGE, t("A message is on its way."))
 
 
+@router.post("/remove")
+def remove(
+    request: Request,
+    who: SubmitsByPage,
+    shared: Shared,
+    name: Annotated[Word, Form()],
+    owner: Annotated[Word, Form()],
+) -> Response:
+    """Remove a notification with the messages that wait."""
+    shared.service(who).notifications.remove(name, owner=owner)
+    return after(request, PAGE, t("The notification is removed."))
+
+
 @router.post("/retry")
 def retry(
     request: Request, who: SubmitsByPage, shared: Shared, delivery: Annotated[UUID, Form()]

@@ -1,5 +1,6 @@
-"""Schedules: their next times and last jobs."""
+"""Schedules: what they submit and when, and their last jobs."""
 
+import shlex
 from typing import Annotated
 
 from fastapi import Form, Request, Response
@@ -17,7 +18,9 @@ router = LazyRouter(prefix="/schedules")
 @router.get("")
 def schedules(request: Request, who: SeesPages, shared: Shared) -> Response:
     """Show schedules. Non-admins see only their own."""
-    return page(request, who, "schedules.html", schedules=shared.service(who).schedules())
+    return page(
+        request, who, "schedules.html", schedules=shared.service(who).schedules(), shown=shlex.join
+    )
 
 
 @router.post("/run")
@@ -32,6 +35,20 @@ def run(
     """Submit a schedule's job now."""
     job_id = shared.service(who).run_schedule(name, owner=owner)
     return after(request, f"/jobs/{job_id}")
+
+
+@router.post("/remove")
+def remove(
+    request: Request,
+    who: SubmitsByPage,
+    shared: Shared,
+    *,
+    name: Annotated[Word, Form()],
+    owner: Annotated[Word, Form()],
+) -> Response:
+    """Remove a schedule; the jobs that it submitted stay."""
+    shared.service(who).remove_schedule(name, owner=owner)
+    return after(request, "/schedules", t("The schedule is removed."))
 
 
 @router.post("/pause")

@@ -10,7 +10,7 @@ from forge_schema.model.results import Run
 from forge_functions.dashboard.formats import brief
 
 # The size of a picture, of the room beside it for names and ticks, and of the axes of points.
-HEIGHT, MARGIN, LEFT, SIDE = 180, 24, 56, 210
+HEIGHT, MARGIN, LEFT, SIDE = 180, 24, 72, 210
 # How wide the lines' picture should be, and the least and the most space between two axes.
 WIDE, NARROW, BROAD = 1060, 150, 500
 # An axis of more words, or a logarithmic one of less than so many times, would say little.
@@ -28,11 +28,13 @@ class Axis:
     places: Sequence[float | None]
     ticks: Sequence[tuple[float, str]]
     numeric: bool
+    logarithmic: bool = False
 
     @property
     def called(self) -> str:
-        """Its name as a heading has it: `loss best`."""
-        return self.name.split(".", 1)[-1].replace(".", " ")
+        """Its name as a heading has it: `loss best`, or `lr, log` if it is logarithmic."""
+        name = self.name.split(".", 1)[-1].replace(".", " ")
+        return f"{name}, log" if self.logarithmic else name
 
 
 def axis(name: str, values: Sequence[object]) -> Axis | None:
@@ -62,7 +64,8 @@ def _scale(name: str, values: Sequence[object], least: float, most: float) -> Ax
 
     middle = (least * most) ** 0.5 if logarithmic else (least + most) / 2
     ticks = [(0.0, str(brief(least))), (0.5, str(brief(middle))), (1.0, str(brief(most)))]
-    return Axis(name, [place(value) for value in values], ticks, numeric=True)
+    places = [place(value) for value in values]
+    return Axis(name, places, ticks, numeric=True, logarithmic=logarithmic)
 
 
 def _word(value: object) -> str:
@@ -73,9 +76,14 @@ def _word(value: object) -> str:
 class Plots:
     """The pictures of runs by some of their columns, and one that came of them."""
 
-    runs: Sequence[Run]
+    all_runs: Sequence[Run]
     given: Sequence[str]
     target: str
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """Those of which something came."""
+        return [run for run in self.all_runs if run.value(self.target) is not None]
 
     @cached_property
     def axes(self) -> list[Axis]:

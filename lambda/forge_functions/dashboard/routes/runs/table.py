@@ -203,11 +203,16 @@ class Table(JobList):
 
     def turn(self, column: str) -> dict[str, Any]:
         """Return the changes of the address that sort by a column, or the other way round."""
-        return {"sort": column, "down": None if self.sort != column or self.down else "true"}
+        sorted_by = self._is_sorted_by(column)
+        return {"sort": column, "down": None if not sorted_by or self.down else "true"}
 
     def direction(self, column: str) -> str:
         """Return how the rows are sorted by a column, in the words of a table's heading."""
-        return sorted_word(column, self.sort, down=self.down)
+        return sorted_word(column, column if self._is_sorted_by(column) else None, down=self.down)
+
+    def _is_sorted_by(self, column: str) -> bool:
+        """Tell whether the address means a column, whose table it need not name: `lr`."""
+        return self.sort in {column, column.partition(".")[2] or column}
 
     @staticmethod
     def outline(run: Run) -> str:
