@@ -11,6 +11,7 @@ from forge_client.project.environment import active, locks
 from forge_client.project.environment.active import active_environment
 from forge_client.project.environment.locks import Lock
 from forge_client.project.environment.uv import NotLocked, Uv
+from support import trees
 from support.packages import listed, sent
 from support.wheels import wheel
 
@@ -159,6 +160,27 @@ def test_an_image_may_have_what_a_list_names(tmp_path: Path) -> None:
     assert sent(folder, image="i").requests[0].requirements == "requirements.txt"
     (folder / "poetry.lock").write_text(POETRY, encoding="utf-8")
     assert sent(folder, image="i").requests[0].requirements == ".forge-lock.txt"
+
+
+def test_a_list_beside_the_script_or_above_the_folder_is_told_of(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    trees.write(folder, dict.fromkeys((".git/HEAD", "b/a.py", "b/requirements.txt"), b""))
+    command = ["python", "b/a.py"]
+    assert (
+        sent(folder, command=command)
+        .notes[0]
+        .endswith("; --requirements b/requirements.txt takes it")
+    )
+    trees.write(folder, {"c/requirements.txt": b"", "c/d/e.py": b"", "setup.cfg": b"[flake8]\n"})
+    assert (
+        sent(folder, command=command)
+        .notes[0]
+        .endswith("; --requirements b/requirements.txt takes it")
+    )
+    assert "takes it" not in sent(folder, command=["make"]).notes[0]
+    below = folder / "c" / "d"
+    assert sent(below).notes[0].endswith("; ../requirements.txt is outside it: submit from there")
+    assert "outside" not in sent(folder / "b" / "..").notes[0]
 
 
 def test_uv_lock_is_what_uv_exports_unless_it_is_out_of_date(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 A lock in the project comes before a list, and a list before the submitter's active environment.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -94,7 +95,8 @@ def choose(listing: Listing, wanted: Wanted) -> ChosenPackages:
         what, names = ("extra", wanted.picked.extras) if wanted.picked.extras else ("group", ())
         none_of(listing.root, what, names or wanted.picked.groups)
     if source is None and not wanted.is_notebook:
-        return _without_list(why, None if wanted.has_image else python)
+        told = f"{why}{_elsewhere(listing.root, files, wanted)}"
+        return _without_list(told, None if wanted.has_image else python)
     called = source.called if source else OF_A_NOTEBOOK
     if source is None:
         # What runs a notebook is more than "only what the worker's Python has".
@@ -278,6 +280,26 @@ def _is_list(files: Mapping[str, Path], name: str, wanted: Wanted) -> bool:
 def _environment(**fields: str | int | None) -> dict[str, Any]:
     """Return a job's `environment`, without what is not known of it."""
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _elsewhere(root: Path, files: Mapping[str, Path], wanted: Wanted) -> str:
+    """Say where a list is that is not used: beside the script, or above the folder."""
+    if wanted.asked or wanted.has_image:
+        return ""
+    beside = str(PurePosixPath(wanted.script).parent)
+    seen = [listed for listed in unused.unused(files) if "/" in listed.name]
+    for listed in seen:
+        if len(seen) == 1 or str(PurePosixPath(listed.name).parent) == beside:
+            return f"; {listed.advice} takes it"
+    tops = [folder for folder in (root, *root.parents) if (folder / ".git").exists()][:1]
+    for folder in root.parents if not seen else ():
+        if not any(folder.is_relative_to(top) for top in tops):
+            break
+        there = {name: folder / name for name in ORDER if (folder / name).is_file()}
+        with suppress(ClientError):
+            if name := next((name for name in there if _is_list(there, name, wanted)), ""):
+                return f"; {os.path.relpath(folder / name, root)} is outside it: submit from there"
+    return ""
 
 
 def _without_list(why: str, python: Python | None) -> ChosenPackages:
