@@ -48,6 +48,8 @@ NEVER_LOADED = re.compile(
 NO_SCRIPT = re.compile(r"\S*python\S*: can't (open file|find '__main__' module)")
 # pip's words, through a worker, for a package that is in none of its indexes.
 NO_PACKAGE = re.compile(r"installing .+: ERROR: .+ \(from versions: none\)")
+# make's last words about the program that it ran.
+MADE = re.compile(r"g?make(?:\[\d+\])?: \*\*\* \[.*\] Error (\d+)")
 SHELL_SYNTAX = re.compile(r".*: syntax error", re.IGNORECASE)
 
 DETAIL_LENGTH = 10_000
@@ -88,14 +90,16 @@ def hopeless(end: End) -> bool:
         return end.lasting
     if end.reason is not Reason.EXIT_CODE:
         return False
-    lines = (end.detail or "").splitlines() or [""]
-    if end.exit_code in NOT_RUN:
+    lines, code = (end.detail or "").splitlines() or [""], end.exit_code
+    while len(lines) > 1 and (made := MADE.fullmatch(lines[-1])):
+        lines, code = lines[:-1], int(made[1])
+    if code in NOT_RUN:
         return not lines[0].startswith(UNPREPARED)
-    if end.exit_code in USAGE_CODES and any(map(USAGE.match, lines)):
+    if code in USAGE_CODES and any(map(USAGE.match, lines)):
         return True
     by_code = {1: (NEVER_LOADED, NO_SCRIPT, NO_PACKAGE), 2: (USAGE_ERROR, NO_SCRIPT, SHELL_SYNTAX)}
     # The job may have survived a traceback that is followed by more output.
-    return any(words.match(lines[-1]) for words in by_code.get(end.exit_code or 0, ()))
+    return any(words.match(lines[-1]) for words in by_code.get(code or 0, ()))
 
 
 def finish_params(

@@ -93,7 +93,12 @@ def test_a_module_of_a_src_layout_that_is_run_is_found(tmp_path: Path) -> None:
         " (ModuleNotFoundError: No module named 'app')"
     )
     assert "--env PYTHONPATH=src" in (lacks(error, {}, tmp_path) or "")
-    assert hopeless(End(Fence(job_id=1, token=1, nonce=UUID(int=1)), Reason.EXIT_CODE, 1, error))
+    fence = Fence(job_id=1, token=1, nonce=UUID(int=1))
+    assert hopeless(End(fence, Reason.EXIT_CODE, 1, error))
+    # make ends with a code of its own, and says that of the program.
+    made = f"{error}\n{error}\nmake[1]: *** [Makefile:30: fit] Error {{}}\nmake: *** [all] Error 2"
+    assert hopeless(End(fence, Reason.EXIT_CODE, 2, made.format(1)))
+    assert not hopeless(End(fence, Reason.EXIT_CODE, 2, made.format(3)))
 
 
 def test_programs_and_libraries_count_too(tmp_path: Path) -> None:
