@@ -117,7 +117,7 @@ def wider(
 def _near(backend: Backend, query: Filter) -> str:
     """Return what is there and like a name of the query, of the newest jobs."""
     named = [(key, query.values(key)) for key in NEAR]
-    named += [("tag", values) for values in query.tags]
+    named += [(key, values) for key, values in query.repeated if key == "tag"]
     asked = [(key, name) for key, names in named for name in names if "*" not in name]
     jobs = backend.jobs(count=COUNTED) if asked else []
     there = {key: {getattr(job, key) or "" for job in jobs} for key in NEAR if key != "team"}
