@@ -23,6 +23,7 @@ def required() -> None:
     """Return on Linux; `SystemExit` if this is another system."""
     missing = [name for name in UNIX if find_spec(name) is None]
     if sys.platform == "linux" and not missing:
+        _prepared()
         return
     lack = f" (its Python has no {', '.join(missing)})" if missing else ""
     sys.exit(
@@ -30,6 +31,18 @@ def required() -> None:
         f"  run it {PLACES.get(sys.platform, 'on a Linux machine')};"
         " the `forge` command itself works here"
     )
+
+
+def _prepared() -> None:
+    if not Path("/proc/self").exists():
+        sys.exit("forge-worker: there is no /proc here\n  mount it: mount -t proc proc /proc")
+    try:
+        Path.home()
+    except RuntimeError:
+        sys.exit(
+            f"forge-worker: user {os.getuid()} has no home\n"
+            "  set HOME to a folder that this user can write to"
+        )
 
 
 def memory_limit(own: Path = OWN, root: Path = ROOT) -> float:

@@ -151,7 +151,6 @@ def tell_speed(settings: WorkerSettings) -> None:
     Raises:
         FolderTaken: an agent is running in this folder; its jobs would share the machine.
     """
-    settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with held(settings.worker_dir, hint=STOP_IT):
         put_aside(settings.worker_dir)
         profile = speed.profile(settings)
@@ -165,7 +164,6 @@ def clear(settings: WorkerSettings) -> None:
     Raises:
         FolderTaken: an agent is running in this folder.
     """
-    settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with held(settings.worker_dir, hint=STOP_IT):
         put_aside(settings.worker_dir)
         lines = recovery.reset(settings) if settings.reset_state else recovery.recover(settings)
@@ -183,8 +181,6 @@ def serve(settings: WorkerSettings) -> int:
     lean.loaded()
     leave_at_once()
     stamina.instrumentation.set_on_retry_hooks([log_retry])
-    # The folder contains the code and checkpoints of all users.
-    settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = settings.worker_dir
     pause = partial(registration.pause, settings)
     if flags := shown_flags(sys.argv[1:]):

@@ -71,6 +71,10 @@ class FolderTaken(ForgeError):
     """Another agent works in this folder."""
 
 
+class FolderUnusable(ForgeError):
+    """The worker cannot make its folder, or no file in it."""
+
+
 class FolderGone(ForgeError):
     """The worker's folder was removed under it."""
 
@@ -102,12 +106,13 @@ class HeldFolder:
 
 @contextmanager
 def held(folder: Path, *, hint: str = OWN_FOLDER) -> Iterator[None]:
-    """Keep a second agent out of the folder; `hint` is what to do if there is one: {}.
+    """Make the folder, and keep a second agent out; `hint` is what to do if there is one: {}.
 
     Raises:
         FolderTaken: there is one.
+        FolderUnusable: the disk is full, or the folder another user's.
     """
-    with (folder / "lock").open("a+") as lock:
+    with _lock(folder) as lock:
         if not _taken(lock):
             who = f" (process {pid})" if (pid := holder(folder)) else ""
             raise FolderTaken(
@@ -118,6 +123,18 @@ def held(folder: Path, *, hint: str = OWN_FOLDER) -> Iterator[None]:
         lock.write(f"{os.getpid()}\n")
         lock.flush()
         yield
+
+
+def _lock(folder: Path) -> IO[str]:
+    try:
+        # It contains the code and checkpoints of all users.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return (folder / "lock").open("a+")
+    except OSError as error:
+        raise FolderUnusable(
+            f"the worker's folder {folder} cannot be used: {error.strerror}",
+            hint="choose one that this user can write to: --worker-dir (FORGE_WORKER_DIR)",
+        ) from error
 
 
 def holder(folder: Path) -> int | None:

@@ -126,7 +126,7 @@ def test_second_agent_in_one_folder_is_refused(process: Bed) -> None:
 BAD_SETTINGS: list[tuple[dict[str, str], int, str]] = [
     ({"store_url": "ftp://x"}, 1, "has an unknown scheme"),
     ({"store_url": "file:///proc/no/store"}, 1, "cannot be written"),
-    ({"worker_dir": "/proc/no"}, 1, "/proc/no"),
+    ({"worker_dir": "/proc/no"}, 1, "can write to: --worker-dir (FORGE_WORKER_DIR)"),
     ({"allow_processes": "False"}, 1, "processes are not allowed"),
     ({"cpus": "none"}, 2, "--cpus"),
     ({"labels": "gpu"}, 2, "write labels as name=value"),
@@ -161,8 +161,9 @@ def test_flags_come_before_variables(process: Bed) -> None:
     flags = ["--labels", "zone=flag", "--no-sweep", "--worker-name", f"flagged-{process.token}"]
     said = process.root / "flagged.log"
     with said.open("wb") as log:
+        # What starts it may have signals blocked.
         agent = subprocess.Popen(
-            [sys.executable, "-m", "forge_worker.main", *flags],
+            ["env", "--block-signal", sys.executable, "-m", "forge_worker.main", *flags],
             env=environment,
             stdout=log,
             stderr=log,

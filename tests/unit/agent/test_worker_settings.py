@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -221,3 +222,11 @@ def test_jobs_inside_the_workers_limits_are_offered_no_more(
     ):
         made = clamp_to_machine(settings(worker_dir=tmp_path, **given), inside=inside)
         assert (made.cpus, made.memory_mb) == offered
+
+
+def test_a_user_without_a_home_is_told_to_set_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    linux.required()
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2_000_000_007)
+    with pytest.raises(SystemExit, match="user 2000000007 has no home\n  set HOME to a folder"):
+        linux.required()

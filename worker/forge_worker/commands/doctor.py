@@ -1,5 +1,6 @@
 """Check what this machine lacks for running jobs with its settings, and how to fix it."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -117,5 +118,6 @@ def _of_processes(settings: WorkerSettings) -> Iterator[Lack]:
         yield Lack(
             f"control groups for {', '.join(missing)} cannot be created here",
             "limits of process jobs are only polled, and jobs are bound to CPUs",
-            "run the worker as root, or see docs/worker-settings.md",
+            f"{'mount them writable' if os.geteuid() == 0 else 'run the worker as root'},"
+            " or see docs/worker-settings.md",
         )
