@@ -50,6 +50,8 @@ LOWER = re.compile(r"(loss|err|error|perplexity|ppl|mae|mse|rmse|wer|cer|latency
 NAMED = 8
 # A value with more letters is none that people compare.
 LONG = 200
+# What a function returned, as bytes that only Python reads.
+PICKLED = "pickled"
 # How many runs are sorted or grouped: the newest that match.
 MOST_RUNS = 10_000
 NEXT = "path and query of the next page of runs that are not sorted"
@@ -375,7 +377,8 @@ def columns_of(runs: Iterable[Run | SweepPoint], table: str) -> list[str]:
     """
     items = [item for run in runs for item in (getattr(run, table) or {}).items()]
     long = {key for key, value in items if table == "result" and len(str(value)) > LONG}
-    return [key for key in dict.fromkeys(key for key, _ in items) if key not in long]
+    left_out = {*long, *([PICKLED] if table == "result" else [])}
+    return [key for key in dict.fromkeys(key for key, _ in items) if key not in left_out]
 
 
 def measured(runs: Sequence[Run | SweepPoint]) -> list[str]:

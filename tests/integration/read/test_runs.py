@@ -51,7 +51,9 @@ def ran(rig: Rig, lr: float, losses: list[float], **more: Any) -> int:  # noqa: 
         if attempt == 1:
             rig.finish(grant, Reason.PREEMPTED)
         else:
-            assert rig.records.add_result(grant.fence, {"accuracy": 1 - losses[-1]})
+            assert rig.records.add_result(
+                grant.fence, {"accuracy": 1 - losses[-1], "pickled": "gA"}
+            )
             rig.finish(grant)
     return job
 
@@ -217,7 +219,10 @@ def test_runs_are_sorted_by_what_they_measured(
         assert client.experiments(owner="ben") == []
         frame = client.runs("experiment:digits", sort="job_id").to_frame()
     assert (found.attempt, found.state, found.dirty) == (2, "succeeded", True)
-    assert (found.parameters, found.result) == ({"lr": 0.01, "seed": 1}, {"accuracy": -1})
+    assert (found.parameters, found.result) == (
+        {"lr": 0.01, "seed": 1},
+        {"accuracy": -1, "pickled": "gA"},
+    )
     assert found.seconds == pytest.approx(20)
     # The first attempt measured one more at each step.
     measured = [found.value(f"loss{which}") for which in ("", ".best", ".min", ".max", ".last")]
