@@ -117,7 +117,8 @@ class Settings(BaseModel):
         if self.url:
             raise ClientError(
                 "this needs direct access to the database, but a server is configured",
-                hint="pass the database with --database-url",
+                hint="on the server, `forge-server direct COMMAND` has it; elsewhere, pass"
+                " --database-url and --store-url, as its server.env has them",
                 code="database_not_named",
             )
         if self.database_url:

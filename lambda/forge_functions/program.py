@@ -15,9 +15,11 @@ from forge_schema.program.log import configure_log
 from forge_functions.settings import FunctionsSettings, tls_faults
 
 NAME = "forge-server"
+VERBS = ("init", "start", "stop", "status", "direct")
 HEAD = """\
 Usage: forge-server [FLAG…]
        forge-server init [--help]
+       forge-server start|stop|status|direct [--help]
 
 Serve the HTTP functions of a Forge queue: the API, the dashboard and what
 workers need.
@@ -49,10 +51,10 @@ WORDS = {
 
 
 def main() -> None:
-    """Serve until a signal, or make this machine a server: `forge-server init`."""
-    if sys.argv[1:2] == ["init"]:
+    """Serve until a signal, or make this machine a server, or run that one: `VERBS`."""
+    if sys.argv[1:] and sys.argv[1] in VERBS:
         hide()
-        import_module("forge_functions.init").main(sys.argv[2:])
+        import_module("forge_functions.init").main(*sys.argv[1:])
     else:
         run(_serving)
 

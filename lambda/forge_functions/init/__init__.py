@@ -1,4 +1,7 @@
-"""`forge-server init`, from a bare machine to a service: each step is skipped where it was done."""
+"""`forge-server init`, from a bare machine to a service: each step is skipped where it was done.
+
+`start`, `stop` and `status` are for what it has made, and `direct` for its database and its store.
+"""
 
 import os
 import secrets
@@ -8,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import NoReturn
 
 import psycopg
 from forge_schema.access.api_keys import Keys
@@ -29,6 +33,7 @@ from forge_functions.settings import FunctionsSettings, tls_faults
 NAME = "forge-server init"
 SECRET = "FORGE_SERVER_SECRET"  # noqa: S105 - a variable's name
 OF_SWEEPER = ("FORGE_DATABASE_URL",)
+OF_DIRECT = ("FORGE_DATABASE_URL", "FORGE_STORE_URL")
 # Which version was started: after an upgrade, what runs is another one.
 VERSION = "version"
 HEAD = "# Made by `forge-server init`; what is added here stays.\n"
@@ -46,10 +51,49 @@ class StoreElsewhere(ForgeError):
     """A server with another store uses the database."""
 
 
-def main(words: Sequence[str]) -> None:
-    """Make this machine a server, and say what was done and what comes next."""
-    with faults.ending(NAME):
-        _init(answers.answers(words))
+def main(verb: str, *words: str) -> None:
+    """Make this machine a server, and say what was done and what comes next; or run what is one."""
+    with faults.ending(f"forge-server {verb}"):
+        if verb == "init":
+            _init(answers.answers(words))
+            return
+        given, command = answers.made(verb, words)
+        match verb:
+            case "start":
+                _init(given)
+            case "stop":
+                _stop(given)
+            case "status":
+                _status(given)
+            case _:
+                _direct(given, command)
+
+
+def _stop(given: Answers) -> None:
+    """Stop both; again, it finds nothing to stop."""
+    stopped = service.stop(given)
+    say(f"stopped {' and '.join(stopped)}" if stopped else "neither the server nor the sweeper ran")
+    say("workers finish what they run, and wait for the server")
+
+
+def _status(given: Answers) -> None:
+    """Say what runs; end with 1 if one of them does not."""
+    runs = {name: service.process_of(given, name) for name in service.PROGRAMS}
+    for name, pid in runs.items():
+        say(f"{name} " + (f"runs, process {pid}" if pid else "does not run"))
+    say(f"the server is {given.url}")
+    if not all(runs.values()):
+        say(f"start it with `forge-server start{given.flag}`")
+        sys.exit(1)
+
+
+def _direct(given: Answers, command: Sequence[str]) -> NoReturn:
+    """Become a command of `forge`, which gets the database and the store of this server."""
+    program = Path(sys.prefix) / "bin" / "forge"
+    environment = service.plain(os.environ) | {
+        name: value for name, value in read(given.file).items() if name in OF_DIRECT
+    }
+    os.execve(program, [str(program), *command], environment)  # noqa: S606 - our own program
 
 
 def _init(given: Answers) -> None:
@@ -210,6 +254,9 @@ def _next(given: Answers) -> None:
     say(f"  {trust}FORGE_URL={given.url} forge doctor")
     if trust:
         say(f"what `forge invite` and `forge worker add` print trusts it; others need {ours}")
+    kept = "" if given.systemd else ", as after a reboot"
+    say(f"stop it with `forge-server stop{given.flag}`; start it again{kept} with `start`")
+    say(f"back it up with `forge-server direct{given.flag} backup FOLDER`")
 
 
 def say(line: str) -> None:

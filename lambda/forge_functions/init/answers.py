@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import shlex
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,13 @@ ETC, STATE = Path("/etc/forge"), Path("/var/lib/forge-server")
 SYSTEMD = Path("/run/systemd/system")
 LAST_PORT = 65535
 HOST = re.compile(r"(?=.{1,253}\Z)\w(?:[\w-]{0,61}\w)?(?:\.\w(?:[\w-]{0,61}\w)?)*", re.ASCII)
+VERBS = {
+    "start": "Start the server and the sweeper, unless they run.",
+    "stop": "Stop the server and the sweeper. Workers finish what they run, and wait.",
+    "status": "Say whether the server and the sweeper run.",
+    "direct": "Run a command of `forge` on the database and the store of this server, as `backup`,"
+    " `db move` and, if an admin's key is lost, `key create` need them.",
+}
 POSTGRES = """\
 with Postgres on this machine, its user postgres makes one:
     createuser --pwprompt forge && createdb --owner forge forge
@@ -44,6 +52,11 @@ class Answers:
         return self.etc / "server.env"
 
     @property
+    def flag(self) -> str:
+        """What the other verbs need to find it, in a line for a shell."""
+        return "" if self.etc == ETC else f" --dir {shlex.quote(str(self.etc))}"
+
+    @property
     def url(self) -> str:
         """How callers reach it."""
         return self.settings["FORGE_PUBLIC_URL"]
@@ -62,7 +75,7 @@ def answers(words: Sequence[str]) -> Answers:
     etc = given.dir.resolve() if given.dir else ETC
     state = etc / "state" if given.dir else STATE
     if given.dir is None and os.geteuid() != 0:
-        sys.exit("forge-server init: run it as root, or name a folder of your own with --dir")
+        sys.exit("forge-server: run it as root, or name a folder of your own with --dir")
     kept = read(etc / "server.env")
     names = tuple(given.name or _former_names(etc, kept) or [_asked_name()])
     database = given.database_url or kept.get("FORGE_DATABASE_URL") or _ask("database URL", "")
@@ -87,6 +100,37 @@ def answers(words: Sequence[str]) -> Answers:
         settings["FORGE_TLS_KEY"] = str((given.tls_key or given.tls_cert).absolute())
     systemd = given.dir is None and SYSTEMD.is_dir()
     return Answers(etc, state, systemd, names, settings, tls=tls)
+
+
+def made(verb: str, words: Sequence[str]) -> tuple[Answers, list[str]]:
+    """Return what an `init` has made, for another verb, and the command that follows it.
+
+    Raises:
+        SystemExit: a word is unknown, or no server is there.
+    """
+    about = VERBS[verb]
+    parser = argparse.ArgumentParser(prog=f"forge-server {verb}", description=about)
+    parser.add_argument("--dir", type=Path, help="the folder that `forge-server init` had, if any")
+    if verb == "direct":
+        parser.add_argument("command", nargs=argparse.REMAINDER, help="as in `backup /backups`")
+    given = parser.parse_args(words)
+    if verb == "direct" and not given.command:
+        parser.error("which command of forge? As in `forge-server direct backup /backups`")
+    etc = given.dir.resolve() if given.dir else ETC
+    place = ["--dir", str(given.dir)] if given.dir else []
+    if not _there(etc / "server.env"):
+        sys.exit(
+            f"forge-server {verb}: there is no server in {etc}: name its folder with --dir, or make"
+            f" one with `{shlex.join(['forge-server', 'init', *place])}`"
+        )
+    return answers(place), getattr(given, "command", [])
+
+
+def _there(file: Path) -> bool:
+    try:
+        return file.exists()
+    except PermissionError:
+        sys.exit(f"forge-server: {file} is not yours to read: run it as root")
 
 
 def read(file: Path) -> dict[str, str]:

@@ -88,6 +88,23 @@ def in_background(answers: Answers, *, changed: bool) -> list[str]:
     return lines
 
 
+def stop(answers: Answers) -> list[str]:
+    """Stop what runs, the sweeper last, and return the names of those that ran.
+
+    Raises:
+        NotUp: one has not ended when it had to.
+    """
+    ran = [name for name in PROGRAMS if process_of(answers, name)]
+    for program in ran:
+        if answers.systemd:
+            _systemctl("stop", f"{program}.service")
+        elif pid := process_of(answers, program):
+            _end(pid)
+        if pid := process_of(answers, program):
+            raise NotUp(f"{program} has not ended", hint=f"`kill -9 {pid}` ends it")
+    return ran
+
+
 def _start(answers: Answers, program: str) -> int:
     env = {**plain(os.environ), **read(_settings_of(answers, program))}
     logs = answers.state / "logs"
@@ -210,7 +227,7 @@ def undone(answers: Answers, say: Callable[[str], None]) -> Iterator[None]:
     """Have all files as they were, and what ran running again, if what is done within fails."""
     files = [answers.etc / name for name in (*OF.values(), CHAIN, KEY, *OF_AUTHORITY)]
     former = [(file, file.read_bytes(), file.stat()) for file in files if file.exists()]
-    ran = {name: _process(answers, name) for name in PROGRAMS}
+    ran = {name: process_of(answers, name) for name in PROGRAMS}
     try:
         yield
     except BaseException:
@@ -228,7 +245,7 @@ def undone(answers: Answers, say: Callable[[str], None]) -> Iterator[None]:
 
 def _put_back(answers: Answers, program: str, former: int | None) -> None:
     """Have a program that ran run with the settings that it had, and no other."""
-    now = _process(answers, program)
+    now = process_of(answers, program)
     if now == former:
         return
     if answers.systemd:
@@ -240,7 +257,7 @@ def _put_back(answers: Answers, program: str, former: int | None) -> None:
         _start(answers, program)
 
 
-def _process(answers: Answers, program: str) -> int | None:
+def process_of(answers: Answers, program: str) -> int | None:
     """Return the process of a program that runs."""
     if not answers.systemd:
         return running(answers.state / f"{program}.pid", program)

@@ -131,11 +131,45 @@ def test_a_machine_becomes_a_server_and_stays_what_it_is(
     assert {name for name in upgraded if upgraded[name] != before[name]} == running
     before = upgraded
 
+    _is_cared_for(folder)
+    before = state(folder)
     named = run(folder, "--name", "127.0.0.1", "--name", "forge.lab")
     assert named.returncode == 0, named.stderr
     after = state(folder)
     assert {name for name in after if after[name] != before[name]} == {"server.pem", "server.key"}
     assert works(folder, url, key, monkeypatch)
+
+
+def _verb(verb: str, folder: Path, *words: str) -> tuple[int, str]:
+    """Return how a verb of what was made ended, and all that it printed."""
+    done = subprocess.run(
+        [PROGRAM, verb, "--dir", folder, *words],
+        env={**os.environ, "FORGE_URL": "https://other.lab"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def _is_cared_for(folder: Path) -> None:
+    """Try what the week of a lab needs: a backup, another admin's key, stop and start."""
+    backups = str(folder / "backups")
+    assert _verb("direct", folder, "backup", backups)[0] == 0
+    assert list(Path(backups).glob("queue-*.dump"))
+    made = _verb("direct", folder, "key", "create", "--owner", "admin", "--role", "admin")
+    assert (made[0], "fgk_" in made[1]) == (0, True), made
+    assert "forge-server runs, process" in _verb("status", folder)[1]
+    assert "stopped forge-server and forge-sweeper" in _verb("stop", folder)[1]
+    assert "neither the server nor the sweeper ran" in _verb("stop", folder)[1]
+    code, told = _verb("status", folder)
+    assert (code, f"forge-server start --dir {folder}" in told) == (1, True), told
+    code, told = _verb("start", folder)
+    assert (code, told.count("started forge-")) == (0, 2), told
+    code, told = _verb("stop", folder / "none")
+    assert (code, "there is no server in" in told) == (1, True), told
 
 
 def test_lines_for_people_and_machines_vouch_for_its_authority(
