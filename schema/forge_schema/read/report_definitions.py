@@ -197,13 +197,14 @@ REPORTS: dict[str, Report] = {
         owned=False,
     ),
     "gpu_hours": Report(
-        "GPU-hours, useful and wasted",
+        "GPU-hours, useful and wasted, and CPU-hours",
         ReportGroup.USE,
         ("owner", "queue", "day"),
         {
             **totals("attempts"),
             **sums("gpu_hours", "useful_gpu_hours", "wasted_gpu_hours"),
             "goodput": "sum(useful_gpu_hours) / nullif(sum(gpu_hours), 0)",
+            **sums("cpu_hours"),
         },
         time="day",
     ),

@@ -296,6 +296,7 @@ def gpu_hours(rows: Sequence[Row]) -> Row:
         "useful_gpu_hours": useful,
         "wasted_gpu_hours": hours - useful,
         "goodput": over(useful, hours),
+        "cpu_hours": over(total(rows, "cpu_seconds"), 3600),
     }
 
 
