@@ -86,6 +86,8 @@ SAID = {
 SILENT = {
     "boot_id", "signs", "session", "request", "from", "said", "attempt", "rank", "inputs", "token",
 }  # fmt: skip
+# Without one, nothing is ever spent.
+BUDGET = ("gpu_hours_per_month", "cost_per_month")
 TOLD_BY_NAME = {"registered": {"name"}, "joined": {"name"}, "key_created": {"key"}}
 # Those whose words are made of all of their detail.
 WHOLE = {"changed", "annotated", "displaced", "agent replaced"}
@@ -101,6 +103,8 @@ def rest_of(action: str, detail: Mapping[str, Any] | None) -> dict[str, Any]:
     if action in WHOLE:
         return {}
     shown = {*places(SAID.get(action, "")), *TOLD_BY_NAME.get(action, ()), *SILENT}
+    if detail and all(detail.get(name) is None for name in BUDGET):
+        shown.add("when_spent")
     return {
         name: value
         for name, value in (detail or {}).items()

@@ -115,6 +115,12 @@ def test_events_come_page_by_page_each_once(root: Guest) -> None:
         older = re.search(r'href="([^"]+)" rel="next"', page)
         path = older[1].replace("&amp;", "&") if older else None
     assert seen == list(range(119, -1, -1))
+    # What is told once takes the room of one.
+    for _ in range(60):
+        Audit(root.api.rig.database).note("user:many", "again", {})
+    page = root.page("/events?actor=user%3Amany")
+    assert "\u00d7 60" in page
+    assert '<span class="mono">119<' in page
     assert "No event matches." in root.page("/events?actor=nobody")
     assert root.http.get("/events?job=x").status_code == 422
 
