@@ -65,7 +65,7 @@ class Scene:
             "/workers/new",
             f"/workers/{self.worker}",
             "/queues",
-            "/teams",
+            "/teams?owner=ann",
             "/teams/vision",
             "/schedules",
             "/notifications",

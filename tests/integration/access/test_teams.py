@@ -74,24 +74,6 @@ def test_a_session_sees_what_its_key_sees(api: Api, jobs: dict[str, int]) -> Non
     guest.close()
 
 
-@pytest.mark.usefixtures("jobs")
-def test_an_admin_makes_and_changes_a_team_on_its_page(api: Api, root: Caller) -> None:
-    guest = Guest(api).login("root", Role.ADMIN)
-    made = guest.act("/teams/change", name="audio", join="ann, zoe")
-    assert (made.status_code, made.headers["location"]) == (303, "/teams/audio")
-    limits = {"max_gpus": "4", "max_jobs": "", "gpu_hours_per_month": "", "cost_per_month": "9.5"}
-    for changed in ({"leave": "zoe"}, {"limited": "true", **limits}):
-        assert guest.act("/teams/change", name="audio", **changed).status_code == 303
-    page = guest.page("/teams/audio")
-    assert "4 GPUs" in page
-    assert "zoe" not in page
-    assert "of a cost of 9.50" in guest.page("/teams")
-    assert 'href="/jobs?q=owner%3Azoe"' in guest.page("/teams")
-    guest.close()
-    (team,) = [team for team in root.get(SEEN)["items"] if team["name"] == "audio"]
-    assert (team["owners"], team["max_jobs"], team["max_gpus"]) == (["ann"], None, 4)
-
-
 def test_the_page_of_a_team_has_its_people_their_jobs_and_what_they_used(
     api: Api, root: Caller, jobs: dict[str, int]
 ) -> None:
@@ -115,6 +97,35 @@ def test_the_page_of_a_team_has_its_people_their_jobs_and_what_they_used(
         ("ann", 1, 0, True), ("ben", 0, 1, True), ("cem", 0, 0, False), ("eva", 0, 0, False),
     ]  # fmt: skip
     assert [*team.members[0].roles] == ["submitter"]
+
+
+def test_an_admin_manages_teams_and_limits_on_their_pages(api: Api) -> None:
+    root, limits = Guest(api).login("root", Role.ADMIN), "/teams/limits"
+    refused = root.act("/teams/join", name="nlp", owners="a/b")
+    assert (refused.status_code, 'value="a/b"' in refused.text) == (422, True)
+    assert root.act("/teams/join", name="a b", owners="ann, ben").headers["location"] == "/teams"
+    assert root.act("/teams/leave", name="a b", owner="ben").headers["location"] == "/teams/a%20b"
+    assert root.act("/teams/leave", name="none", owner="ben").status_code == 404
+    given = {"of": "team", "name": "a b", "gpu_hours_per_month": "8", "when_spent": "preempt"}
+    wrong = root.act(limits, **given, max_jobs="two")
+    assert (wrong.status_code, 'value="two"' in wrong.text) == (422, True)
+    assert 'hx-get="/teams/a%20b?part=team"' in wrong.text
+    assert root.act(limits, **given, max_jobs="2").headers["location"] == "/teams/a%20b"
+    (kept,) = api.rig.rows("SELECT max_jobs, gpu_hours_per_month, when_spent FROM team")
+    assert kept == {"max_jobs": 2, "gpu_hours_per_month": 8.0, "when_spent": "preempt"}
+    for value, status in (("0", 422), ("2", 303), ("", 303)):
+        done = root.act(limits, of="owner", name="ann", max_gpus="4", weight=value)
+        assert done.status_code == status
+    assert 'value="4"' in root.page("/teams?owner=ann")
+    (kept,) = api.rig.rows("SELECT max_gpus, weight FROM owner_quota WHERE owner = 'ann'")
+    assert kept == {"max_gpus": 4, "weight": 1.0}
+    assert root.act("/teams/remove", name="a b").headers["location"] == "/teams"
+    assert api.rig.count("team") == 0
+    ann = Guest(api).login("ann", Role.SUBMITTER)
+    assert "4 GPUs" in ann.page("/teams")
+    assert limits not in ann.page("/teams?owner=ann")
+    for guest in (root, ann):
+        guest.close()
 
 
 def test_secrets_are_named_to_those_who_may_know(api: Api, root: Caller) -> None:

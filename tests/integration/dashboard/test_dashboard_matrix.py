@@ -125,7 +125,13 @@ TABLE = {
     ("POST", "/queues/limits"): (RULES, fixed("/queues/limits", name="night")),
     ("GET", "/teams"): (SEES, fixed("/teams")),
     ("GET", "/teams/{name:path}"): (SEES_TEAM, fixed("/teams/vision")),
-    ("POST", "/teams/change"): (RULES, fixed("/teams/change", name="audio", join="zoe")),
+    ("POST", "/teams/join"): (RULES, fixed("/teams/join", name="audio", owners="gus")),
+    ("POST", "/teams/leave"): (RULES, fixed("/teams/leave", name="vision", owner="gus")),
+    ("POST", "/teams/limits"): (RULES, fixed("/teams/limits", name="gus", max_gpus="2")),
+    ("POST", "/teams/remove"): (
+        dict.fromkeys(RULES, ABSENT) | {k: v for k, v in RULES.items() if v in {NO, OUT}},
+        fixed("/teams/remove", name="none"),
+    ),
     ("GET", "/schedules"): (SEES, fixed("/schedules")),
     ("POST", "/schedules/pause"): (
         each(NO, IN, NO, IN),

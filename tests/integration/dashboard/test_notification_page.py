@@ -50,9 +50,24 @@ def test_a_notification_is_made_on_the_page(api: Api, ann: Guest) -> None:
     assert (again.status_code, "of this name" in again.text) == (422, True)
     (kept,) = api.rig.rows("SELECT events, query FROM notification WHERE name = 'mine'")
     assert (kept["events"], kept["query"]) == (["failed"], "name:x*")
-    assert ann.act("/notifications/remove", name="mine", owner="ann").status_code == 303
-    assert "https://hooks.example/x" not in ann.page("/notifications")
+    _changed(api, ann)
+    answer = ann.act("/notifications/remove", name="mine", owner="ann")
+    assert answer.headers["location"] == "/notifications"
     assert api.rig.count("notification WHERE name = 'mine'") == 0
+
+
+def _changed(api: Api, ann: Guest) -> None:
+    """Change all but the target in the form that the page fills in."""
+    form = ann.page("/notifications?change=mine&owner=ann")
+    assert 'value="mine"' in form
+    assert 'value="name:x*"' in form
+    given = {"changed": "ann", "name": "mine", "kind": "webhook", "target": "", "events": "stalled"}
+    wrong = ann.act("/notifications/add", **given, query="state:")
+    assert (wrong.status_code, 'name="changed" value="ann"' in wrong.text) == (422, True)
+    changed = ann.act("/notifications/add", **given, query="")
+    assert changed.headers["location"] == "/notifications"
+    (now,) = api.rig.rows("SELECT events, query, target FROM notification WHERE name = 'mine'")
+    assert now == {"events": ["stalled"], "query": "", "target": "https://hooks.example/x"}
 
 
 def test_what_was_given_up_is_shown_with_its_error_and_sent_again(api: Api, ann: Guest) -> None:

@@ -33,6 +33,8 @@ APART = {
     "schema.model.attempt_records.Tested = schema.model.results.JobTest",
     # An end may say anything; it is cut to the message's bounds as it is sent.
     "schema.model.lease.End = schema.protocol.messages.Ending",
+    # A form has what was typed, which need not be a number.
+    "functions.dashboard.routes.access.teams.LimitsForm = schema.model.admin._OfOwner",
     # A worker finds a lease's standing by its fence, which a message cannot be a key of.
     "schema.model.lease.Renewal = schema.protocol.answers.Renewed",
 }

@@ -68,4 +68,6 @@ def _shown(
 ) -> Response:
     status = INVALID if fault else 200
     listed = _listed(shared, who)
-    return page(request, who, "inputs.html", status, inputs=listed, form=form, fault=fault)
+    return page(
+        request, who, "inputs.html", status, path=PAGE, inputs=listed, form=form, fault=fault
+    )

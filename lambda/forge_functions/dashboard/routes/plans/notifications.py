@@ -1,6 +1,6 @@
 """Notifications: their rules, what was sent lately, and what was given up."""
 
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import Form, Request, Response
@@ -24,7 +24,7 @@ INVALID = 422
 
 
 class NewNotification(BaseModel):
-    """The fields of a notification as typed."""
+    """The fields of a notification as typed; of one that is `changed`, its owner is named there."""
 
     name: Text = ""
     kind: NotificationKind = NotificationKind.SLACK
@@ -32,26 +32,42 @@ class NewNotification(BaseModel):
     events: list[Occasion] = []
     query: Text = ""
     team: Text = ""
+    changed: Text = ""
+
+    def wanted(self) -> dict[str, Any]:
+        """Return what is wanted; an empty target of one that is there stays."""
+        stays = {"kind", "target"} if self.changed and not self.target.strip() else set()
+        return self.model_dump(mode="json", exclude={"name", "changed", *stays})
 
 
 @router.get("")
-def notifications(request: Request, who: SeesPages, shared: Shared) -> Response:
-    """Show notifications and their messages. Non-admins see only their own."""
-    return _shown(request, who, shared, NewNotification(events=list(TROUBLE)))
+def notifications(
+    request: Request, who: SeesPages, shared: Shared, change: Text = "", owner: Text = ""
+) -> Response:
+    """Show notifications and their messages, and one in the form. Non-admins see their own."""
+    form = NewNotification(events=list(TROUBLE))
+    for one in shared.service(who).notifications.listed() if change else []:
+        if (one.name, one.owner) == (change, owner) and who.changes(owner):
+            kept = one.model_dump(include={"name", "kind", "events", "query"})
+            form = NewNotification.model_validate(
+                {**kept, "team": one.team or "", "changed": owner}
+            )
+    return _shown(request, who, shared, form)
 
 
 @router.post("/add")
 def add(
     request: Request, who: SubmitsByPage, shared: Shared, form: Annotated[NewNotification, Form()]
 ) -> Response:
-    """Store a notification under a name that has none, and show the secret of its webhooks once."""
-    wanted = form.model_dump(mode="json", exclude={"name"})
+    """Store one under a name that has none, or that is changed; show a webhook's secret once."""
     own, name = shared.service(who).notifications, form.name.strip()
-    if any(one.name == name and one.owner == who.owner for one in own.listed()):
-        fault = t("There is a notification of this name. A command changes it.")
+    taken = any(one.name == name and one.owner == who.owner for one in own.listed())
+    if taken and not form.changed:
+        fault = t("There is a notification of this name: change that one.")
         return _shown(request, who, shared, form, fault=fault)
+    server, owner = shared.url(str(request.base_url)), form.changed or None
     try:
-        kept = own.keep(name, wanted, server=shared.url(str(request.base_url)))
+        kept = own.keep(name, form.wanted(), server=server, owner=owner)
     except ForgeError as error:
         return _shown(request, who, shared, form, fault=fault_of(error))
     if kept.secret and form.kind is NotificationKind.WEBHOOK:
@@ -72,7 +88,7 @@ def _shown(
     own = shared.service(who).notifications
     failed = own.deliveries(state=DeliveryState.FAILED, count=SHOWN)
     return page(
-        request, who, "notifications.html", INVALID if fault else 200,
+        request, who, "notifications.html", INVALID if fault else 200, path=PAGE,
         notifications=own.listed(), failed=failed, newest=own.deliveries(count=SHOWN), most=SHOWN,
         form=form, fault=fault, secret=secret, kinds=list(NotificationKind),
         occasions=[one for one in Occasion if who.admin or one not in OF_WORKERS],
@@ -100,7 +116,7 @@ def remove(
     name: Annotated[Word, Form()],
     owner: Annotated[Word, Form()],
 ) -> Response:
-    """Remove a notification with the messages that wait."""
+    """Remove a notification, and what it has not sent."""
     shared.service(who).notifications.remove(name, owner=owner)
     return after(request, PAGE, t("The notification is removed."))
 
