@@ -8,8 +8,10 @@ import json
 import logging
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from time import process_time_ns
 
 import psycopg
@@ -17,6 +19,7 @@ import structlog
 from enqueue import PAYLOADS, raw_rate
 from forge_side import ForgeSide
 from raw_side import RawSide
+from worker_side import worker
 from workload import sweep
 
 Cost = tuple[int, int]
@@ -29,6 +32,8 @@ class CpuSide:
         if floor:
             RawSide.make(url)
         self._side: ForgeSide | RawSide = RawSide(url) if floor else ForgeSide(url)
+        self._work: Callable[[int, int], int] | None = None
+        self._held = ExitStack()
         self._asking = psycopg.connect(url, autocommit=True)
 
     def feed(self, jobs: int, owners: int) -> Cost:
@@ -60,6 +65,18 @@ class CpuSide:
 
         return self._cost(submits)
 
+    def work(self, jobs: int, _: int) -> Cost:
+        """Have the real worker run jobs; from then on, it claims whatever is ready."""
+        if self._work is None:
+            root = Path(self._held.enter_context(TemporaryDirectory(prefix="forge-bench-")))
+            self._work = self._held.enter_context(worker(self._side.url, root))
+        work = self._work
+        return self._cost(lambda: work(jobs, 0))
+
+    def end(self) -> None:
+        """Have the real worker leave."""
+        self._held.close()
+
     def dispatch(self, times: int) -> Cost:
         """Return the nanoseconds from submit to claim, twice."""
         took = int(1e9 * median(self._side.dispatch(times)))
@@ -87,6 +104,7 @@ def main() -> None:
     for line in sys.stdin:
         verb, *numbers = json.loads(line)
         print(json.dumps(getattr(side, verb)(*numbers)), flush=True)
+    side.end()
 
 
 if __name__ == "__main__":

@@ -1,21 +1,27 @@
 """Forge's real worker, with all its loops, on handlers that do nothing."""
 
+from __future__ import annotations
+
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Lock, Semaphore, Thread
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import psycopg
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
 from forge_worker.agent.agent import Agent
-from forge_worker.attempt import LiveAttempt
 from forge_worker.connect import connect
 from forge_worker.job_runs import job_run
 from forge_worker.runners.choice import available
 from forge_worker.settings.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    # The other side of a comparison may have it in another module.
+    from forge_worker.attempt import LiveAttempt
 
 SLOTS = 64
 PATIENCE_S = 60

@@ -11,7 +11,7 @@ from itertools import count
 from math import ceil
 from queue import Empty, SimpleQueue
 from random import uniform
-from threading import Condition, Event, Thread, current_thread
+from threading import Condition, Event, Thread, current_thread, local
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
@@ -41,6 +41,13 @@ WHILE_THEY_REST_S = 1.0
 log = structlog.get_logger(__name__)
 
 
+class _Own(local):
+    """Of each thread: the queue of its calls, twice once its next call may be put there."""
+
+    calls: SimpleQueue[Work] | None = None
+    reused: SimpleQueue[Work] | None = None
+
+
 class SpareThreads:
     """Makes each call in a thread that has none; one whose call has ended may get another.
 
@@ -50,6 +57,7 @@ class SpareThreads:
 
     def __init__(self) -> None:
         self._idle: list[SimpleQueue[Work]] = []
+        self._own = _Own()
 
     @property
     def idle(self) -> int:
@@ -58,22 +66,34 @@ class SpareThreads:
 
     def start(self, name: str, call: Callable[[], None]) -> None:
         """Have a thread make a call; `RuntimeError` if the machine cannot start another thread."""
+        reused, self._own.reused = self._own.reused, None
         try:
-            idle = self._idle.pop()
+            idle = reused or self._idle.pop()
         except IndexError:
             Thread(target=self._serve, args=((name, call),), daemon=True).start()
         else:
             idle.put((name, call))
 
+    def reuse(self) -> None:
+        """Have this thread, whose call is about to end, make the next call that it starts."""
+        self._own.reused = self._own.calls
+
     def _serve(self, work: Work | None) -> None:
         mine: SimpleQueue[Work] = SimpleQueue()
+        self._own.calls = mine
         while work is not None:
             current_thread().name, call = work
-            call()
+            try:
+                call()
+            except Exception:
+                # Another call may wait for this thread.
+                log.exception("call_failed", thread=current_thread().name)
             current_thread().name = "idle"
             # An ended job's folders and results are not kept for the next one.
             del call, work
-            self._idle.append(mine)
+            if mine.empty():
+                self._own.reused = None
+                self._idle.append(mine)
             work = self._next(mine)
 
     def _next(self, mine: SimpleQueue[Work]) -> Work | None:

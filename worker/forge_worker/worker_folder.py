@@ -87,19 +87,19 @@ class HeldFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._held: int | None = None
+        self._held: os.stat_result | None = None
 
     def hold(self) -> None:
         """Make the folder, and know it from now on; `OSError` if the disk is full or faulty."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._held = os.fstat(os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def gone(self) -> bool:
         """Tell whether the folder was removed, moved, or replaced."""
         if self._held is None:
             return False
         try:
-            return not os.path.samestat(os.fstat(self._held), self.path.stat())
+            return not os.path.samestat(self._held, self.path.stat())
         except OSError as error:
             return error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
 

@@ -7,11 +7,11 @@ from queue import SimpleQueue
 from threading import Event, Thread, current_thread, get_ident
 from typing import TYPE_CHECKING
 
+import pytest
 from forge_worker import loop
 from forge_worker.loop import SpareThreads
 
 if TYPE_CHECKING:
-    import pytest
     from support.waiting import Eventually
 
 
@@ -63,3 +63,22 @@ def test_a_job_given_to_a_thread_that_is_about_to_end_runs(
     for n in range(200):
         threads.start(f"job {n}", partial(ran.append, n))
     eventually(lambda: len(ran) == 200)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_job_that_leaves_nothing_behind_is_followed_in_its_thread(
+    eventually: Eventually, *, fails: bool
+) -> None:
+    threads, used = SpareThreads(), list[int]()
+
+    def job() -> None:
+        used.append(get_ident())
+        threads.reuse()
+        threads.start("job 2", lambda: used.append(get_ident()))
+        assert len(used) == 1
+        if fails:
+            raise ValueError
+
+    threads.start("job 1", job)
+    eventually(lambda: threads.idle == 1 and len(used) == 2)
+    assert len(set(used)) == 1

@@ -191,7 +191,11 @@ class JobThreads:
                 end = unhoused_end(attempt, end.usage)
             if attempt.decide_end() and end is not None:
                 frees = not self._reaper.may_live(attempt)
-                self.start(self._outbox.deliver(attempt, end, frees=frees))
+                granted = self._outbox.deliver(attempt, end, frees=frees)
+                if attempt.folders.new:
+                    # There is nothing to remove, which the next job would have to wait for.
+                    self._threads.reuse()
+                self.start(granted)
         finally:
             self._forget(attempt)
             self._leaving.if_idle()
