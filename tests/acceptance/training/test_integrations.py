@@ -75,6 +75,7 @@ for entry in trainer.state.log_history:
 # An epoch has one batch: within an epoch, a plain DataLoader is not resumed.
 LIGHTNING = """
 import lightning
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 from forge_worker.integrations.lightning import fit
 
@@ -94,8 +95,9 @@ class Adder(lightning.LightningModule):
         return torch.optim.Adam(self.parameters(), 1e-2)
 
 rows = torch.utils.data.DataLoader(torch.randn(8, 4), batch_size=8, shuffle=True)
+best = ModelCheckpoint(os.environ["FORGE_CHECKPOINT_DIR"] + "/best", monitor="loss", save_last=True)
 fit(lightning.Trainer(max_epochs=30, enable_progress_bar=False, accelerator="cpu", logger=False,
-    enable_checkpointing=False, enable_model_summary=False, log_every_n_steps=1), Adder(), rows)
+    callbacks=[best], enable_model_summary=False, log_every_n_steps=1), Adder(), rows)
 """
 
 
@@ -135,11 +137,16 @@ def test_losses_after_a_kill_and_a_preemption_are_those_of_an_undisturbed_run(
     folder = tmp_path / "disturbed"
     code, first = train(folder, program, KILLED_AT, signal.SIGKILL)
     assert code == -signal.SIGKILL
+    # Each attempt has a folder of its own.
+    folder = folder.rename(tmp_path / "elsewhere")
     code, second = train(folder, program, ASKED_AT, signal.SIGTERM)
     assert code == 128 + signal.SIGTERM
     # The step in which it was asked, or the next one.
     assert ASKED_AT <= int((folder / "commit").read_text()) <= ASKED_AT + 1
+    folder = folder.rename(tmp_path / "last")
     code, third = train(folder, program)
     assert code == 0
+    # Lightning's own callback goes on with its files.
+    assert not list(folder.rglob("last-v*"))
     assert {**first, **second, **third} == pytest.approx(expected, rel=1e-5)
     assert '"total": 30' in (folder / "metrics").read_text()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch  # type: ignore[import-not-found,unused-ignore]
 from lightning.pytorch.callbacks import Callback  # type: ignore[import-not-found,unused-ignore]
 
 from forge_worker import job
 from forge_worker.integrations import group
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KEPT = 2
 
@@ -44,6 +42,15 @@ class ForgeCallback(Callback):  # type: ignore[misc,unused-ignore]
         self._every = every_n_epochs
         self._leaves = False
         self._random: list[Any] = []
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:  # noqa: ANN401, ARG002 - Lightning's own
+        """Have each `ModelCheckpoint` know its files again, whose folder has another path now."""
+        for saves in trainer.checkpoint_callbacks:
+            state = checkpoint.get("callbacks", {}).get(saves.state_key, {})
+            old, new = state.get("dirpath"), saves.dirpath
+            if old and new and Path(new).is_dir() and not Path(old).exists():
+                moved = {key: _moved(value, old, new) for key, value in state.items()}
+                checkpoint["callbacks"][saves.state_key] = moved
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401, ARG002 - Lightning's own
         """Survive SIGTERM; Lightning would end at the next batch, without saving."""
@@ -89,6 +96,14 @@ class ForgeCallback(Callback):  # type: ignore[misc,unused-ignore]
             job.save_now(step)
             for old in sorted(_saved(folder), key=_step)[:-KEPT]:
                 old.unlink()
+
+
+def _moved(value: Any, old: str, new: str) -> Any:  # noqa: ANN401 - any state
+    """Replace a folder in a path, or in paths that are keys."""
+    if isinstance(value, dict):
+        return {_moved(key, old, new): each for key, each in value.items()}
+    inside = isinstance(value, str) and (value == old or value.startswith(f"{old}/"))
+    return f"{new}{value[len(old) :]}" if inside else value
 
 
 def _saved(folder: Path) -> list[Path]:
