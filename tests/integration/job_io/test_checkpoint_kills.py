@@ -7,6 +7,7 @@ import mmap
 import os
 import time
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -287,6 +288,29 @@ def test_a_save_is_stored_with_all_of_its_files_or_none(here: Desk, cut: str) ->
     end(sync, Kill(killed_ns))
     assert stored(here, attempt) == {"scheduler": old, **whole}
     assert (b"killed in a save" in attempt.folders.log.read_bytes()) is (cut != "in none")
+
+
+@pytest.mark.parametrize("begun", [[], ["state.orbax-checkpoint-tmp/model"], ["state/model"]])
+def test_what_a_program_removes_before_it_saves_anew_stays_if_it_is_killed_meanwhile(
+    here: Desk, begun: list[str]
+) -> None:
+    attempt = here.attempt()
+    folder, sync = attempt.folders.checkpoint, sync_of(here, attempt)
+    (folder / "state").mkdir()
+    names = ["state/model", "state/optimizer"]
+    for number, name in enumerate(names):
+        (folder / name).write_bytes(b"old\n")
+        at_ns = time.time_ns() - 60 * S + number * 200 * MS
+        os.utime(folder / name, ns=(at_ns, at_ns))
+    sync.step()
+    rmtree(folder / "state")
+    for name in begun:
+        (folder / name).parent.mkdir()
+        (folder / name).write_bytes(b"new\n")
+    sync.step()
+    assert stored(here, attempt) == dict.fromkeys(names, b"old\n")
+    end(sync, Kill(time.time_ns()))
+    assert stored(here, attempt) == dict.fromkeys(names, b"old\n")
 
 
 def test_a_half_first_version_is_left_out_and_a_log_counts_up_to_its_last_line(here: Desk) -> None:

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from forge_schema.storage.manifest import Entry
 
 from forge_worker.files.copies import Copies, FileShape
+from forge_worker.files.formats.folders import looks_unfinished
 from forge_worker.files.rest import OPEN_QUIET_NS
 from forge_worker.files.safe_files import Listing, Where, status_of
 
@@ -32,6 +33,10 @@ INDEXES = {"bak", "dir", "hdr", "idx", "index", "json", "meta", "offset", "offse
 PART = re.compile(r"(.+)\.data-\d{5}-of-\d{5}|(.+)-\d{5}-of-\d{5}(?:\.\w+)?|(.*\.distcp)")
 PARTS_INDEX = re.compile(r"(.+)\.\w+\.index\.json")
 FOLDER_INDEX, METADATA = "index.json", "/.metadata"
+# Only written to at their ends: what a killed program has left of one counts up to there.
+APPENDED = (".log", ".txt", ".csv", ".tsv", ".jsonl", ".out", ".err", ".tfrecord")
+# When a file was written that is not there any more.
+GONE_NS = -1
 # Of copies that go on changing.
 MOVING = (FileShape.GROWN, FileShape.MOMENT)
 ROOT, FOLDER = ".", "/"
@@ -298,7 +303,7 @@ def halfway(
     to follow, and about how soon. Of those that are `torn`, another one of the save must be new.
     """
     times = list(_times(listing, copies, stored))
-    new = [at for at in times if at[0] != at[1] and at[2] not in torn]
+    new = [at for at in times if at[1] not in (at[0], GONE_NS) and at[2] not in torn]
     late = [at for at in times if at[2] in torn]
     if new:
         times.sort()
@@ -330,11 +335,28 @@ def _near(file: Times, other_ns: int) -> bool:
 
 def _times(listing: Listing, copies: Copies, stored: Mapping[str, Entry]) -> Iterator[Times]:
     """Yield when each file was written that is stored, and when now, but for those that grow."""
-    for path, (_, now_ns, _) in listing.items():
-        if (entry := stored.get(path)) is None or entry.mtime_ns is None:
+    for path, entry in stored.items():
+        if entry.mtime_ns is None or (path not in listing and path.endswith(COMPANIONS)):
             continue
         if (copy := copies.get(path)) is None or copy.shape not in MOVING:
-            yield entry.mtime_ns, now_ns, path
+            yield entry.mtime_ns, listing[path][1] if path in listing else GONE_NS, path
+
+
+def removed(
+    listing: Listing, copies: Copies, stored: Mapping[str, Entry], *, killed: bool
+) -> str | None:
+    """Return a file that a program seems to have removed to save it anew, and has not yet.
+
+    It writes it under another name meanwhile, or was killed, and left nothing else that is new.
+    """
+    times = _times(listing, copies, stored)
+    gone = sorted(path for _, now_ns, path in times if now_ns == GONE_NS)
+    if not gone:
+        return None
+    left = {path for path in listing if looks_unfinished(path, set(gone))}
+    new = {path for path, copy in copies.items() if copy.sound and copy.shape not in MOVING}
+    anything = any(not path.endswith(APPENDED) for path in new - left)
+    return None if anything or not (killed or left) else gone[0]
 
 
 def _moved(path: str, before: Listing, now: Listing, copies: Copies) -> bool:

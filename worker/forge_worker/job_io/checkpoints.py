@@ -407,7 +407,7 @@ class CheckpointSync(Loop):
         out = self._snapshots.kept
         old = {entry.path: entry for entry in self._files if entry.path in out}
         if self._snapshots.halfway and self.program.over:
-            self._notes.halfway(*self._snapshots.halfway)
+            self._notes.halfway(self._snapshots.halfway)
         else:
             self._notes.busy(out, old, killed=self.program.kill is not None)
         unchanged = own.keys() - self._changed(own).keys() - copies.keys() - out

@@ -197,9 +197,10 @@ class CheckpointNotes:
                 self.say(f"busy {new[:NAMED]}", f"checkpoints {what}: {words}")
         self._named.update(paths)
 
-    def halfway(self, new: str, old: str) -> None:
-        """Report that a program was killed between two files of a save."""
-        words = f"the program was killed in a save, which renewed {new!r} but not {old!r}"
+    def halfway(self, files: tuple[str, ...]) -> None:
+        """Report that a program was killed after it renewed a file and before another."""
+        what = "renewed {!r} but not {!r}" if len(files) > 1 else "had removed {!r}"
+        words = f"the program was killed in a save, which {what.format(*files)}"
         self.say("halfway", f"the last checkpoint is the one before: {words}")
 
     def _kept_out(self, paths: list[str], *, old: bool) -> None:

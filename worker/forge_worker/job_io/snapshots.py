@@ -22,11 +22,13 @@ from forge_worker.files.copies import (
 )
 from forge_worker.files.databases import DatabasesInUse, Means
 from forge_worker.files.groups import (
+    APPENDED,
     MOVING,
     ReplacedFolders,
     Together,
     halfway,
     mixed,
+    removed,
     uneven,
     young,
 )
@@ -46,8 +48,6 @@ SMALL = "small"
 SPARE_BYTES = 16 << 20
 # How often a folder that was replaced as a whole meanwhile is copied again at once.
 RETAKES = 5
-# Only written to at their ends: what a killed program has left of one counts up to there.
-APPENDED = (".log", ".txt", ".csv", ".tsv", ".jsonl", ".out", ".err", ".tfrecord")
 EVENTS = "tfevents"
 
 
@@ -79,7 +79,7 @@ class Snapshots:
         self._small_bytes = min(chunk_bytes, COPIED_BYTES)
         self.torn: dict[str, CopiedPart] = {}
         self.kept: set[str] = set()
-        self.halfway: tuple[str, str] | None = None
+        self.halfway: tuple[str, ...] | None = None
         self.rewritten: set[str] = set()
         self._together = Together()
         self._databases = DatabasesInUse(saved.located, self._together)
@@ -217,7 +217,9 @@ class Snapshots:
         if now != seen or not all(copy.sound for copy in copies.values()):
             return False
         return self._program.over or not (
-            young(self._together, copies) or halfway(self._now, copies, self._stored, (), time_ns())
+            young(self._together, copies)
+            or removed(self._now, copies, self._stored, killed=True)
+            or self._halfway(self._now, copies)
         )
 
     def judge(
@@ -244,18 +246,21 @@ class Snapshots:
         if self.halfway and self._program.over:
             self.kept = {*now, *copies, *self._stored}
 
-    def _halfway(self, now: Listing, copies: Copies) -> tuple[str, str] | None:
-        """Return two files of an unfinished save; while it runs, a program rewrites one of them."""
+    def _halfway(self, now: Listing, copies: Copies) -> tuple[str, ...] | None:
+        """Return files of an unfinished save; while it runs, a program rewrites one of them."""
         kill = self._program.kill
         if self._program.over and kill is None:
             return None
         rewritten = {
             path
-            for path in self.torn.keys() & self._stored.keys() & now.keys()
-            if not self._openings.in_place(path, now[path])
+            for path in copies.keys() & self._stored.keys() & now.keys()
+            if copies[path].seen is not None
+            and not self._openings.in_place(path, now[path])
             and (self._program.over or now[path][0] < self._stored[path].size)
         }
         at_ns = kill.at_ns if kill else time_ns()
+        if file := removed(now, copies, self._stored, killed=self._program.over):
+            return (file,)
         return halfway(now, copies, self._stored, rewritten, at_ns)
 
 

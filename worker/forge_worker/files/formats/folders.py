@@ -124,7 +124,7 @@ def unfinished(files: Iterable[Entry], attempt: int) -> Unfinished:
     """
     entries = {entry.path: entry for entry in files if not entry.target}
     own = {path for path, entry in entries.items() if _stored_by(entry) >= attempt}
-    leftovers = frozenset(path for path in entries if _looks_unfinished(path, own))
+    leftovers = frozenset(path for path in entries if looks_unfinished(path, own))
     changed = [entries[path].mtime_ns for path in own - leftovers]
     since = min((at for at in changed if at is not None), default=None)
     if since is None or None in changed:
@@ -134,7 +134,8 @@ def unfinished(files: Iterable[Entry], attempt: int) -> Unfinished:
     return Unfinished(old, leftovers - old)
 
 
-def _looks_unfinished(path: str, own: set[str]) -> bool:
+def looks_unfinished(path: str, own: set[str]) -> bool:
+    """Tell whether a file is a leftover by its name, or beside the one of `own` that it became."""
     *folders, name = PurePosixPath(path).parts
     if RANDOM.fullmatch(name) or any(map(FOLDER.fullmatch, folders)):
         return True
