@@ -121,8 +121,8 @@ def _init(given: Answers) -> None:
         service.await_answer(given)
     authority.write(given.etc / VERSION, version("forge-queue").encode(), 0o644)
     say("the server and the sweeper run")
-    _first_key(given)
-    _next(given)
+    made = _first_key(given)
+    _next(given, key="that key" if made else "an admin's key")
 
 
 def _settings(given: Answers) -> Settings:
@@ -235,22 +235,23 @@ def _write(path: Path, settings: Mapping[str, str]) -> bool:
     return True
 
 
-def _first_key(given: Answers) -> None:
+def _first_key(given: Answers) -> bool:
     """Make an admin's key, unless there is one; its text goes to stdout alone."""
     with Database(given.settings["FORGE_DATABASE_URL"], size=1) as database:
         keys = Keys(database, actor="init")
         if any(key["role"] == Role.ADMIN for key in keys.listed()):
-            return
+            return False
         text = keys.create("admin", Role.ADMIN)[1]
     say("made an API key of an admin; save it now, it is not shown again:")
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
+    return True
 
 
-def _next(given: Answers) -> None:
+def _next(given: Answers, *, key: str) -> None:
     ours = given.etc / "authority.pem"
     trust = f"FORGE_TLS_CA={ours} " if ours.exists() and given.tls else ""
-    say(f"the server is {given.url}; from here, with that key in FORGE_API_KEY:")
+    say(f"the server is {given.url}; from here, with {key} in FORGE_API_KEY:")
     say(f"  {trust}FORGE_URL={given.url} forge doctor")
     if trust:
         say(f"what `forge invite` and `forge worker add` print trusts it; others need {ours}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import shutil
 import zipfile
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 from forge_functions.joining import package
 from forge_schema.access.join_line import UrlUnusable, join_line
 from forge_schema.access.worker_tokens import NameTaken
-from forge_worker.commands.join import image_advice
+from forge_worker.commands import join as program
+from forge_worker.commands.join import WorkerPlace, image_advice
 from support.ports import free_port
 from support.workers.pasted import paste
 
@@ -115,6 +117,28 @@ def test_a_machine_without_a_default_image_is_told_to_have_one() -> None:
     assert "=python:3.11-slim to /etc/worker.env" in image_advice({}, file)
     assert image_advice({"FORGE_DEFAULT_IMAGE": "i"}, file) == ""
     assert image_advice({"FORGE_ALLOW_PROCESSES": "True"}, file) == ""
+
+
+def test_a_bare_machine_gets_its_folders_before_the_token_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = WorkerPlace(
+        tmp_path / "opt", tmp_path / "etc" / "forge" / "worker.env", tmp_path / "var", service=False
+    )
+    monkeypatch.setattr(program, "here", lambda: place)
+    monkeypatch.setenv("FORGE_ALLOW_PROCESSES", "true")
+    monkeypatch.setenv("FORGE_JOIN", "fgj_1_x")
+    monkeypatch.delenv("FORGE_TLS_CA", raising=False)
+    with pytest.raises(SystemExit, match="does not answer"):
+        program.join("http://127.0.0.1:1", b"", "")
+    place.done.update(token="fgw_1")  # noqa: S106 - of no worker
+    program._keep_settings(place, "https://forge.lab", "PEM\n")
+    assert f"FORGE_TLS_CA={place.settings.parent}/authority" in place.settings.read_text()
+    monkeypatch.setenv("FORGE_JOIN", "")
+    shutil.rmtree(tmp_path / "opt")
+    (tmp_path / "opt").write_text("")
+    with pytest.raises(SystemExit, match=r"/opt: File exists; mend that, then paste"):
+        program.join("http://127.0.0.1:1", b"", "")
 
 
 def test_a_line_that_cannot_work_says_what_to_do(api: Api, tmp_path: Path) -> None:

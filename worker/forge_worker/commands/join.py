@@ -72,7 +72,10 @@ def join(url: str, wheel: bytes, authority: str) -> None:
     sys.excepthook = sys.__excepthook__
     try:
         _join(url, wheel, os.environ.pop("FORGE_JOIN", ""), authority)
-    except (CannotJoin, OSError) as error:
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(f"forge: {where}{error.strerror or error}; mend that, {AGAIN}")
+    except CannotJoin as error:
         sys.exit(f"forge: {error}")
     except KeyboardInterrupt:
         sys.exit("\nforge: interrupted; paste the line again to continue")
@@ -82,7 +85,9 @@ def _join(url: str, wheel: bytes, token: str, authority: str) -> None:
     os.umask(0o022)
     place = here()
     _check(place)
-    place.root.mkdir(parents=True, exist_ok=True)
+    # Before the token is used up.
+    for folder in (place.root, place.settings.parent):
+        folder.mkdir(parents=True, exist_ok=True)
     with (place.root / "joining.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with suppress(OSError, ValueError):
@@ -253,7 +258,6 @@ def _keep_settings(place: WorkerPlace, url: str, authority: str) -> None:
         os.environ.setdefault("FORGE_TLS_CA", str(own))
     given = {**_given(), "FORGE_URL": url, "FORGE_TOKEN": str(place.done["token"])}
     settings = {**_read(place.settings), **given}
-    place.settings.parent.mkdir(parents=True, exist_ok=True)
     lines = "".join(f"{name}={value}\n" for name, value in settings.items())
     write(place.settings, f"# Settings of this machine's worker, and its token.\n{lines}")
 
