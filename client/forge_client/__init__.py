@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from forge_client.sdk.job import Job, JobCancelled, JobFailed
     from forge_client.sdk.sending import dry_run
     from forge_client.sdk.spec import JobSpec, JobWithCommand
-    from forge_client.sdk.sweeps import Sweep, Waited, as_completed, wait
+    from forge_client.sdk.sweeps import FoundJob, Sweep, Waited, as_completed, wait
 
 __all__ = [
     "Artifact",
@@ -36,6 +36,7 @@ __all__ = [
     "ClientError",
     "Conflict",
     "DryRun",
+    "FoundJob",
     "FunctionJob",
     "InvalidInput",
     "Job",
@@ -71,7 +72,7 @@ PLACES = {
     "forge_client.project.submit": ("DryRun",),
     "forge_client.sdk.sending": ("dry_run",),
     "forge_client.sdk.spec": ("JobSpec", "JobWithCommand"),
-    "forge_client.sdk.sweeps": ("Sweep", "Waited", "as_completed", "wait"),
+    "forge_client.sdk.sweeps": ("FoundJob", "Sweep", "Waited", "as_completed", "wait"),
     "forge_schema.model.job": ("JobStatus",),
     "forge_schema.model.stored": ("Artifact",),
     "forge_schema.model.worker": ("WorkerInfo",),

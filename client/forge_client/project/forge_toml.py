@@ -41,7 +41,7 @@ class Project(Request):
     # Most folders have none.
     model_config = ConfigDict(defer_build=True)
 
-    limit: Annotated[Size | None, Option("Largest folder to pack, e.g. 2GiB.", CODE)] = None
+    limit: Annotated[Size | None, Option("Largest folder to pack; default: 2GiB.", CODE)] = None
     include: Annotated[
         list[str],
         Option("Pack files that are left out by default, e.g. .env; .gitignore patterns.", CODE),
@@ -122,7 +122,9 @@ def naming_the_file(folder: Path, requests: Sequence[Request]) -> Iterator[None]
         import tomllib  # noqa: PLC0415 - only for such a file
 
         text = path.read_text(encoding="utf-8")
-        keys = tuple(error.message.partition(":")[0].split("."))
+        # Of a list, the whole: only its key has a place of its own.
+        named = error.message.partition(":")[0].split(".")
+        keys = tuple(key for key in named if not key.isdigit())
         for place in (keys, ("resources", *keys)):
             if _has(tomllib.loads(text), place) and all(
                 _same(Project.read(path.parent), request, place) for request in requests
@@ -182,7 +184,7 @@ def _value_hint(keys: tuple[str, ...], fault: Mapping[str, Any]) -> str:
     if fault["type"] == "string_type" and isinstance(given, (int, float)):
         text = f'"{str(given).lower()}"'
         return f"write it as {text}" if keys[-1].isdigit() else f"write {keys[-1]} = {text}"
-    return "see docs/forge-toml.md for what it may be"
+    return "`forge schema` says what it may be"
 
 
 def _suggestion(keys: tuple[str, ...]) -> str:
@@ -210,7 +212,7 @@ def _known(table: tuple[str, ...]) -> list[str]:
 def _wrong(path: Path, what: str, hint: str = "") -> ClientError:
     return ClientError(
         f"{path}: {what}",
-        hint=hint or "see docs/forge-toml.md for the allowed keys",
+        hint=hint or "`forge schema` prints the allowed keys and values",
         code="project_invalid",
     )
 

@@ -25,6 +25,8 @@ NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 # JSON would take these for numbers too, and lose what they say: a version such as `3.10`, and the
 # beginning of a commit's name, such as `12e45` or `1234e5`.
 NAMES = re.compile(r"[1-9][0-9]*\.[0-9]+0|[1-9][0-9]+e[0-9]{2,}|[0-9]{4,}e[0-9]+")
+# What a search takes: from one number to another.
+SPAN = re.compile(rf"{NUMBER.pattern}\.\.{NUMBER.pattern}")
 MOST = 10_000
 NAME_LENGTH = 200
 SWEEP_LENGTH = 150
@@ -57,6 +59,11 @@ def from_options(texts: Sequence[str]) -> dict[str, list[Value]]:
             )
         if name in parameters:
             raise _wrong(f"--matrix names {name} twice", "write all its values in one: a=1,2,3")
+        if SPAN.fullmatch(values):
+            raise _wrong(
+                f"--matrix {text!r} is a range, and a matrix has each of its values",
+                f"write --matrix {name}=1,2,3; `forge sweep run --range {name}=1..3` searches one",
+            )
         parameters[name] = [Value(scalar(word), word) for word in values.split(",")]
     return _checked(parameters)
 
@@ -118,6 +125,17 @@ def expanded(
             f"this would be {counted(count, 'job')}", f"at most {MOST} can be submitted at once"
         )
     return [_point(base, chosen, sweep, key) for chosen in _points(matrix, repeat)]
+
+
+def left_out(matrix: Mapping[str, Iterable[Any]]) -> str:
+    """Return a sentence about a matrix of forge.toml, for what submits a single job."""
+    if not matrix:
+        return ""
+    points = prod(len([*values]) for values in matrix.values())
+    return (
+        f"forge.toml has a [matrix] of {counted(points, 'point')}, and this is one job without it:"
+        " `forge benchmark` submits one for each"
+    )
 
 
 def sweep_name(stem: str, key: str | None) -> str:

@@ -94,10 +94,11 @@ def _missed_sentence(missed: Sequence[Missed]) -> str:
     files, total = sum(folder.files for folder in missed), sum(folder.bytes for folder in missed)
     names = names_text([folder.name for folder in missed], SHOWN)
     above = os.path.commonpath([folder.name for folder in missed])
-    first = shlex.quote(f"{above}/" if above and missed[1:] else missed[0].name)
+    wanted = [f"{above}/"] if above and missed[1:] else [each.name for each in missed[:SHOWN]]
+    options = " ".join(f"--include {shlex.quote(name)}" for name in wanted)
     return (
         f"ignore files leave out {counted(files, 'file')}, {size_text(total)}: {names};"
-        f" if the job needs them: --include {first}"
+        f" if the job needs them: {options}"
     )
 
 

@@ -369,8 +369,10 @@ def refused(first: Mapping[str, Any], *, of_job: bool = True) -> ClientError:
     field = ".".join(str(part) for part in first["loc"]).removeprefix("resources.")
     if first["type"] == "extra_forbidden":
         return _unknown(field) if of_job else OptionInvalid(f"there is no {field!r}")
-    hint = FIELDS_HINT if of_job else ""
-    return ClientError(in_own_words(_fault(field, first)), hint=hint, code="spec_invalid")
+    fault = in_own_words(_fault(field, first))
+    # Where the fault says what to write, a list of all options says less.
+    hint = FIELDS_HINT if of_job and "write " not in fault else ""
+    return ClientError(fault, hint=hint, code="spec_invalid")
 
 
 DRY_RUN = 'write forge_client.dry_run(client.submit, ".", "python train.py")'

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
     from forge_client.project.request import Request
 
 SHOWN = 5
+# Of files that programs run.
+SCRIPTS = {*RUNNERS, ".ipynb"}
+FILE_NAME = re.compile(r"[\w.-][\w./-]*")
 
 
 def _silent(_text: str) -> None:
@@ -282,6 +287,8 @@ def _tell_command(request: Request, listing: Listing, narrator: Narrator) -> Non
             f"{program!r} is one word, the name of a program: write a command as one text, or each"
             " of its words as one of the list"
         )
+    elif absent := _absent(request, listing):
+        narrator.warn(absent)
     # A launcher and a notebook's runner take the file; a handler is no program.
     elif request.launcher or request.handler or is_notebook(request.command):
         return
@@ -289,9 +296,28 @@ def _tell_command(request: Request, listing: Listing, narrator: Narrator) -> Non
         runner = RUNNERS.get(Path(program).suffix)
         rest = shlex.join([runner, program, *words] if runner else [f"./{program}", *words])
         narrator.warn(
-            f"{program} is a file of the project, not a program: did you mean -- {rest}?"
-            + " It is run so." * bool(runner)
+            f"{program} is a file of the project, not a program: "
+            + (f"it is run as {rest}" if runner else f"did you mean -- {rest}?")
         )
+
+
+def _absent(request: Request, listing: Listing) -> str:
+    """Return a sentence about a script that the command runs and the files have not, if any."""
+    words_before = (request.command or [])[:3]
+    words = [word for word in request.command or [] if not word.startswith("-")]
+    script = next((word for word in words[:2] if Path(word).suffix in SCRIPTS), "")
+    names = {entry.name for entry in listing.entries}
+    name = os.path.normpath(script)
+    if not FILE_NAME.fullmatch(script) or name.startswith("..") or {"-c", "-m"} & {*words_before}:
+        return ""
+    # What is left out is there, and another sentence tells of it.
+    if name in names or (listing.root / name).exists():
+        return ""
+    from difflib import get_close_matches  # noqa: PLC0415 - only for this
+
+    near = get_close_matches(name, names, n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    return f"{script} is not among the files of {listing.root.resolve().name}{meant}"
 
 
 def _tell_bundle(stored: Uploaded, narrator: Narrator) -> None:

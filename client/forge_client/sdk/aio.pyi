@@ -17,15 +17,7 @@ from forge_schema.model.admin import (
     TeamStatus,
 )
 from forge_schema.model.explanation import Explanation
-from forge_schema.model.job import (
-    Attempt,
-    Event,
-    JobDetail,
-    ListedJob,
-    RegisteredInput,
-    Schedule,
-    Template,
-)
+from forge_schema.model.job import Attempt, Event, JobDetail, RegisteredInput, Schedule, Template
 from forge_schema.model.notifications import Delivery, KeptNotification, Notification, Notifier
 from forge_schema.model.overview import Overview
 from forge_schema.model.results import (
@@ -58,7 +50,7 @@ from forge_client.sdk.spec import (
     RepeatedSpec,
     Time,
 )
-from forge_client.sdk.sweeps import Sweep
+from forge_client.sdk.sweeps import FoundJob, Sweep
 
 class AsyncJob:
     sync: Job
@@ -215,7 +207,7 @@ class AsyncClient:
         states: Sequence[str] | str | None = None,
         before: int | None = None,
         count: int = 50,
-    ) -> Rows[ListedJob]: ...
+    ) -> Rows[FoundJob]: ...
     async def runs(
         self,
         query: str = "",

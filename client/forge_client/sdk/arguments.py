@@ -1,5 +1,6 @@
 """The arguments of the SDK's verbs, checked against their annotations before Forge is asked."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
@@ -40,6 +41,17 @@ IN_PYTHON = {
     "write it after --, as in `forge submit . -- python train.py`, or as `command` in forge.toml": (
         'give one, as in command="python train.py", or write it into forge.toml'
     ),
+    "`forge ps` lists": "client.jobs() lists",
+    "`forge sweep list` lists": "client.sweeps() lists",
+    "`forge queue list` lists": "client.queues() lists",
+    "`forge worker list` lists": "client.workers() lists",
+    "`forge approve` lists": "client.approvals() lists",
+}
+# Of a job that has an id.
+OF_A_JOB = {
+    re.compile(r"`forge rerun (\d+) -- COMMAND`"): r"client.job(\1).rerun(command)",
+    re.compile(r"`forge logs (\d+)`"): r"client.job(\1).logs()",
+    re.compile(r"`forge show (\d+)`"): r"client.job(\1).status()",
 }
 # The SDK's own classes, which import this module.
 OURS = {"Job": "a job", "Sweep": "a sweep"}
@@ -90,11 +102,17 @@ def in_python() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        for theirs, ours in IN_PYTHON.items():
-            error.message = error.message.replace(theirs, ours)
-            error.hint = error.hint.replace(theirs, ours)
+        error.message, error.hint = map(_in_python, (error.message, error.hint))
         error.args = (error.message,)
         raise
+
+
+def _in_python(text: str) -> str:
+    for theirs, ours in IN_PYTHON.items():
+        text = text.replace(theirs, ours)
+    for command, call in OF_A_JOB.items():
+        text = command.sub(call, text)
+    return text
 
 
 def duration(name: str, given: timedelta | str) -> timedelta:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack, get_args
 
-from forge_schema.model.job import ListedJob
 from forge_schema.model.results import Experiment, GroupedBy, Run, RunGroup
 
 from forge_client import settings
@@ -13,7 +12,7 @@ from forge_client.connection import connect
 from forge_client.errors import OptionInvalid
 from forge_client.findings import sweeps
 from forge_client.project.forge_toml import Project
-from forge_client.project.matrix import NAME, Scalar, expanded, from_toml, sweep_name
+from forge_client.project.matrix import NAME, Scalar, expanded, from_toml, left_out, sweep_name
 from forge_client.project.request import several, words
 from forge_client.project.submission import PYTEST, called
 from forge_client.project.tasks import packing
@@ -25,7 +24,7 @@ from forge_client.sdk.plans import Plans
 from forge_client.sdk.rows import FoundRows, Rows
 from forge_client.sdk.sending import Sender, compared_by, packed, requests, warn
 from forge_client.sdk.spec import JobSpec, JobWithCommand, NamedSpec
-from forge_client.sdk.sweeps import Sweep
+from forge_client.sdk.sweeps import FoundJob, Sweep
 
 
 @checked_verbs
@@ -144,6 +143,9 @@ class Client(Plans, Administration):
         root = Path(folder)
         project = Project.read(root).including(include)
         asked = requests(project, jobs, config=config)
+        is_plain = not config and not any(request.kind for request in asked)
+        if is_plain and (note := left_out(project.matrix)):
+            warn(note.replace("`forge benchmark`", "`client.benchmark`"))
         parcel = packed(project, root, asked, limit=limit, config=config)
         return [Job(self.backend, job_id) for job_id in self.sender.submit(parcel, asked)]
 
@@ -304,8 +306,8 @@ class Client(Plans, Administration):
         states: Sequence[str] | str | None = None,
         before: int | None = None,
         count: int = 50,
-    ) -> Rows[ListedJob]:
-        """Return jobs, newest first, of all owners unless one is given.
+    ) -> Rows[FoundJob]:
+        """Return jobs, newest first, of all owners unless one is given; `row.job` acts on one.
 
         Args:
             query: a filter as `forge ps` takes it, such as `"state:failed owner:me since:1d"`.
@@ -319,7 +321,7 @@ class Client(Plans, Administration):
         """
         states = None if states is None else several(states)
         statuses = self.backend.jobs(query, owner=owner, states=states, before=before, count=count)
-        return Rows(statuses)
+        return Rows(FoundJob.of(row, self.backend) for row in statuses)
 
     def runs(
         self,

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
-from forge_schema.model.job import job_unknown
+from forge_schema.model.job import ListedJob, job_unknown
 from forge_schema.model.quantities import counted, duration_text
 from forge_schema.model.results import SweepCancelled, SweepPoint
+from pydantic import PrivateAttr
 
 from forge_client.backend import Backend
 from forge_client.errors import OptionInvalid, Outage, as_client_error
@@ -22,6 +23,31 @@ from forge_client.sdk.spec import Time
 J = TypeVar("J", bound=Job)
 POLL_S = 0.5
 QUICK_POLL_S = 0.1
+
+
+class FoundJob(ListedJob):
+    """A row of `Client.jobs`, a job as it was then; `job` is the job itself, to act on."""
+
+    _backend: Any = PrivateAttr(default=None)
+
+    @classmethod
+    def of(cls, row: ListedJob, backend: Backend) -> Self:
+        """Return a row, with where its job is."""
+        made = cls.model_construct(row.model_fields_set, **dict(row))
+        made._backend = backend  # noqa: SLF001 - its own
+        return made
+
+    @property
+    def job(self) -> Job:
+        """The job."""
+        return Job(self._backend, self.job_id)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            if not name.startswith("_") and hasattr(Job, name):
+                raise AttributeError(f"a row of jobs has no {name!r}: write row.job.{name}")
+            return super().__getattr__(name)
 
 
 class Waited(NamedTuple):
@@ -62,7 +88,7 @@ def as_completed(jobs: Iterable[J] | J, timeout: Time | None = None) -> Iterator
 
 
 @checked
-def wait(jobs: Iterable[Job] | Job, timeout: Time | None = None) -> Waited:
+def wait(jobs: Iterable[Job | FoundJob] | Job, timeout: Time | None = None) -> Waited:
     """Wait until all jobs have ended, or for as long as `timeout`; return both sets."""
     waited = Waited(set(), set(_each(jobs)))
     try:
@@ -74,9 +100,10 @@ def wait(jobs: Iterable[Job] | Job, timeout: Time | None = None) -> Waited:
     return waited
 
 
-def _each(jobs: Iterable[J] | J) -> Iterable[J]:
+def _each(jobs: Iterable[J | FoundJob] | J) -> Iterable[J]:
     given: Any = jobs
     each: list[Any] = [*given] if isinstance(given, Iterable) else [given]
+    each = [row.job if isinstance(row, FoundJob) else row for row in each]
     for job in each:
         if not isinstance(job, Job):
             raise OptionInvalid(f"jobs: {job!r} is not a job", "give what `submit` has returned")
@@ -121,7 +148,8 @@ class Sweep:
 
     def states(self) -> dict[str, int]:
         """Return how many of its jobs are in each state."""
-        return self.backend.findings.sweep(self.name, owner=self.owner)
+        states = self.backend.findings.sweep(self.name, owner=self.owner)
+        return {str(state): count for state, count in states.items()}
 
     def points(self) -> Rows[SweepPoint]:
         """Return its jobs with their parameters and results."""

@@ -25,7 +25,7 @@ from forge_schema.model.explanation import (
 )
 from forge_schema.model.job import EXPLAINED, MOST_EXPLAINED, Firing, job_unknown
 from forge_schema.model.quantities import counted, names_text
-from forge_schema.model.spec import IS_SPOT, MAX_PRICE, SPOT
+from forge_schema.model.spec import IS_SPOT, KEYS, MAX_PRICE, SPOT
 from forge_schema.model.states import Reason, State
 from forge_schema.queue.reservation import PATIENCE_S
 from forge_schema.read.jobs import Jobs
@@ -89,6 +89,7 @@ def _ended(database: Database, job: Row, status: Row) -> Explanation:
     return Explanation(
         **_head(status),
         outlook=Outlook.ENDED,
+        near_queue=_near_queue(job),
         text=explain_past.ended_text(status, spent, ends),
         end=explain_past.end(database, status),
         remedies=explain_past.remedies(status),
@@ -191,7 +192,10 @@ def _held(chance: WorkerChance) -> WorkerChance:
 
 
 def _near_queue(job: Row) -> str:
-    close = get_close_matches(job["queue"], job["other_queues"] or (), n=1)
+    usual = KEYS["queue"].default
+    if job["other_queues"] is None or job["queue"] == usual:
+        return ""
+    close = get_close_matches(job["queue"], {*job["other_queues"], usual}, n=1)
     return str(close[0]) if close else ""
 
 

@@ -97,7 +97,9 @@ def _needed(code: str, text: str, command: str | None = None) -> Remedy:
 
 
 def _alternatives(job: Row, fleet: FleetChances) -> Iterator[Remedy]:
-    for chance in fleet.chances[:LOOKED_AT]:
+    # What may help comes before what may tell whether it would.
+    looked_at = fleet.chances[:LOOKED_AT]
+    for chance in sorted(looked_at, key=lambda chance: chance.chance is Chance.NEVER_CAME):
         candidate = fleet.candidates[chance.worker_id]
         match chance.chance:
             case Chance.BEHIND | Chance.RESERVED:

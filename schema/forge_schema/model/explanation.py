@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue
 
 from forge_schema.model.fields import Open, Record, ShownState
 from forge_schema.model.job import Approval, Firing
-from forge_schema.model.states import Asked, Budget, Phase, Reason
+from forge_schema.model.states import Asked, Budget, Phase, Reason, in_state
 
 
 class Outlook(StrEnum):
@@ -210,6 +210,9 @@ class Explanation(Record):
     `begins` tells with which checkpoint the attempt begins that runs or is next, if it is not the
     newest, and why. `near_queue` is another of the owner's that is perhaps meant by a new one.
     """
+
+    def __str__(self) -> str:
+        return f"job {self.job_id} {self.name!r} {in_state(self.state)}: {self.text}"
 
     job_id: int
     name: str

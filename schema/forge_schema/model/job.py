@@ -28,6 +28,7 @@ from forge_schema.model.states import (
     State,
     StateWord,
     WaitsFor,
+    in_state,
 )
 
 KEY_TIME = "%Y-%m-%dT%H:%M:%SZ"
@@ -103,6 +104,9 @@ class JobStatus(JobReading, Record):
     tags: list[str] = Field(default_factory=list)
     note: str | None = None
     archived: bool = False
+
+    def __str__(self) -> str:
+        return f"job {self.job_id} {self.name!r} {in_state(self.state)}"
 
     @model_validator(mode="before")
     @classmethod

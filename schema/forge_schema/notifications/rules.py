@@ -282,11 +282,17 @@ def _check_target(wanted: NotificationRequest, target: str) -> None:
         _check_address(target)
         return
     # Nothing that could break a line of the request.
-    if not is_http(target) or "@" in urlsplit(target).netloc or not _is_plain(target):
-        raise NotificationInvalid(
-            "the target of a webhook is a URL without a user",
-            hint="write it as https://hooks.example/path",
-        )
+    if not is_http(target):
+        why = "begins with https:// or http://, and has a host"
+    elif "@" in urlsplit(target).netloc:
+        why = "has no user"
+    elif not _is_plain(target):
+        why = "has only printable ASCII characters, and no space"
+    else:
+        return
+    raise NotificationInvalid(
+        f"the URL of a webhook {why}", hint="write it as https://hooks.example/path"
+    )
 
 
 def _check_address(text: str) -> None:

@@ -66,7 +66,7 @@ def test_no_command(forge: Command, project: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "advice"),
     [
-        (["train.py", "--lr", "1"], "did you mean -- python train.py --lr 1"),
+        (["train.py", "--lr", "1"], "it is run as python train.py --lr 1"),
         (["./train.py"], ""),
     ],
 )
@@ -86,6 +86,15 @@ def test_a_line_in_quotes_is_split_and_one_for_a_shell_refused(
     for words in (["python train.py && echo hi"], ["python", "train.py", "&&", "echo", "hi"]):
         done = forge("submit", project, "--", *words)
         told(done, 2, "'&&'", "write: bash -c 'python train.py && echo hi'")
+
+
+def test_what_a_project_has_and_a_submit_leaves_out_is_told(forge: Command, project: Path) -> None:
+    (project / "forge.toml").write_text("[matrix]\nlr = [1, 2]\n", encoding="utf-8")
+    done = forge("submit", project, "--dry-run", "--timeout", "5", "--", "python", "trian.py")
+    said = " ".join(done.stderr.split())
+    assert "has a [matrix] of 2 points" in said
+    assert "trian.py is not among the files of project; did you mean train.py?" in said
+    told(forge("submit", project, "--env", "1A=x", "--", "ls"), 2, "cannot be a variable's name")
 
 
 def test_a_dry_run_shows_each_job_and_needs_no_queue(forge: Command, project: Path) -> None:
@@ -169,7 +178,9 @@ def test_a_variable_that_is_not_there(forge: Command, project: Path) -> None:
 def test_a_job_that_cannot_be(
     connected: Command, project: Path, option: str, value: str, said: str
 ) -> None:
-    told(connected("submit", project, option, value, "--", "ls"), 2, said)
+    done = refused(connected("submit", project, option, value, "--", "ls"), 2, "error: ", said)
+    # What to write is said once, by either.
+    assert "hint: " in done.stderr or "write " in done.stderr
     assert connected("ps", "-o", "jsonl").stdout == ""
 
 

@@ -50,8 +50,17 @@ def test_no_warning_for_a_job_that_a_worker_can_run_or_that_cannot_be_explained(
         backend.explain(job + 1)
     tell_nobody(backend, job + 1)
     assert capsys.readouterr().err == ""
-    for said in ("queue defualt is new; did you mean default?\n", ""):
-        (job,) = backend.submit([{**SPEC, "queue": "defualt"}])
+    # Also for somebody who has used no other, and of a job that has ended already.
+    other = {**SPEC, "owner": "eve"}
+    for spec, said in (
+        (SPEC, "queue defualt is new; did you mean default?\n"),
+        (SPEC, ""),
+        (other, "queue defaults is new; did you mean default?\n"),
+    ):
+        queue = "defaults" if spec is other else "defualt"
+        (job,) = backend.submit([{**spec, "queue": queue}])
+        if spec is other:
+            backend.cancel(job)
         tell_nobody(backend, job)
         assert capsys.readouterr().err == said
 

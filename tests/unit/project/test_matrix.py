@@ -65,6 +65,7 @@ def test_a_key_for_each_point_whatever_else_there_is() -> None:
         (["batch=1"], "{p}, which is no parameter"),
         (["batch=1,1.0,1", "p=x"], "has 1 twice"),
         (["batch=1", "batch=2", "p=x"], "names batch twice"),
+        (["batch=0.1..5e-1", "p=x"], "is a range"),
         (["batch", "p=x"], "is not a parameter"),
         (["batch=", "p=x"], "is not a parameter"),
         (["repeat=1", "p=x"], "cannot be a parameter"),

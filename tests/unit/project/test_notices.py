@@ -32,7 +32,7 @@ def test_data_and_code_are_named_with_their_sizes(project: Path) -> None:
     (said,) = notices(listing)
     assert said == (
         "ignore files leave out 5 files, 12.8 KiB: weights.pt, data/, lib.py and 1 more; if the job"
-        " needs them: --include weights.pt"
+        " needs them: --include weights.pt --include data/ --include lib.py"
     )
     assert notices(scan(project, include=["*.pt", "data/", "lib.py", "conf.yaml"])) == []
     # One folder has all of them.

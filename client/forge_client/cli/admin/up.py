@@ -13,7 +13,14 @@ from forge_client.connection import require_extra
 from forge_client.errors import OptionInvalid
 from forge_client.running import all_running, latest_dir
 
-Dir = Annotated[Path | None, typer.Option("--dir", help="Folder for all data.", file_okay=False)]
+Dir = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        help="Folder for all data; default: forge in ~/.local/share, or FORGE_DIR.",
+        file_okay=False,
+    ),
+]
 
 
 def up(

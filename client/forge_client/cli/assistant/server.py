@@ -5,8 +5,10 @@ Its tools are methods of `Reading` and `Acting`.
 
 import json
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from functools import wraps
 from importlib.metadata import version
+from inspect import signature
 from pathlib import Path
 from threading import Lock
 from typing import Any, cast
@@ -24,6 +26,7 @@ from forge_client.cli.assistant.reading import (
     answer,
 )
 from forge_client.errors import FIELDS_HINT, ClientError, as_client_error
+from forge_client.project.request import KNOWN
 from forge_client.project.submit import DryRun
 from forge_client.sdk import sending
 from forge_client.sdk.arguments import IN_PYTHON
@@ -38,7 +41,7 @@ INSTRUCTIONS = (
 )
 # What stands for commands in the hints of errors.
 TOOLS = {
-    "`forge sweep list` lists the sweeps": "jobs('sweep:*') lists the jobs of sweeps",
+    "client.sweeps() lists the sweeps": "jobs('sweep:*') lists the jobs of sweeps",
     IN_PYTHON[FIELDS_HINT]: "fields() lists the fields",
 }
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -248,9 +251,31 @@ class LazyClient:
             return self._client
 
 
-def made_server(connect: Callable[[], Client], *, read_only: bool = False) -> MCPServer[Any]:
+class StrictServer(MCPServer[Any]):
+    """A server that refuses the arguments that a tool does not have, instead of dropping them."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the library's own
+        super().__init__(*args, **kwargs)
+        self.known: dict[str, list[str]] = {}
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], *rest: Any, **more: Any) -> Any:  # noqa: ANN401 - as above
+        """Call a tool.
+
+        Raises:
+            ToolError: it has no such argument.
+        """
+        known = self.known.get(name, [*arguments])
+        if unknown := next((given for given in arguments if given not in known), None):
+            ways = f"its arguments are {', '.join(known)}" if known else "it has no arguments"
+            if "fields" in known and get_close_matches(unknown, KNOWN, n=1):
+                ways = f"a field of the job goes into fields={{…}}; {ways}"
+            raise ToolError(f"{name} has no argument {unknown!r}\nnext: {ways}")
+        return await super().call_tool(name, arguments, *rest, **more)
+
+
+def made_server(connect: Callable[[], Client], *, read_only: bool = False) -> StrictServer:
     """Return a server of all tools, or only of those that change nothing."""
-    server: MCPServer[Any] = MCPServer(
+    server = StrictServer(
         "forge", instructions=INSTRUCTIONS, version=version("forge-queue"), log_level="WARNING"
     )
     client = LazyClient(connect)
@@ -273,7 +298,8 @@ def made_server(connect: Callable[[], Client], *, read_only: bool = False) -> MC
     return server
 
 
-def _add(server: MCPServer[Any], tool: Callable[..., str], annotations: ToolAnnotations) -> None:
+def _add(server: StrictServer, tool: Callable[..., str], annotations: ToolAnnotations) -> None:
+    server.known[tool.__name__] = [*signature(tool).parameters]
     server.add_tool(_explaining(tool), annotations=annotations, structured_output=False)
 
 

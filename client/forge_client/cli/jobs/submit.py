@@ -16,9 +16,10 @@ from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import DryRunOption, FormatOption, WaitOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format
-from forge_client.cli.show.submitted import ready, show_plan, show_submitted
+from forge_client.cli.show.submitted import WARN, ready, show_plan, show_submitted
 from forge_client.connection import connect_plainly
 from forge_client.errors import OptionInvalid
+from forge_client.project.matrix import left_out
 from forge_client.project.request import Request
 from forge_client.project.submit import PreparedSubmit, uploaded
 from forge_client.results.endings import waiting_for
@@ -71,6 +72,8 @@ def described(
     base = Request() if config else project.request()
     request = base.changed({**changes(context.params), "command": o.job_command(context)})
     settings = settings_of(context, project)
+    if note := "" if config else left_out(project.matrix):
+        WARN(note)
     return settings, ready(settings.job_owner, project, [request], folder, config=config)
 
 

@@ -18,6 +18,7 @@ CLOSE = 0.7
 COMMANDS = {
     **dict.fromkeys(("job", "jobs", "list", "ls", "squeue", "queue-list", "status"), "ps"),
     **dict.fromkeys(("watch",), "ps --watch"),
+    **dict.fromkeys(("wait", "follow"), "logs -f"),
     **dict.fromkeys(("describe", "info", "inspect", "get"), "show"),
     **dict.fromkeys(("kill", "stop", "abort", "scancel"), "cancel"),
     **dict.fromkeys(("rm", "remove"), "delete"),
@@ -80,7 +81,8 @@ OPTIONS = {
     **dict.fromkeys(("--export",), "--env"),
     **dict.fromkeys(("--array",), "forge benchmark --matrix"),
     **dict.fromkeys(("--user", "-u"), "--owner"),
-    **dict.fromkeys(("--all", "-a"), "--count"),
+    **dict.fromkeys(("--all", "-a"), "forge ps archived:yes,no; all states are listed anyway"),
+    **dict.fromkeys(("--deps", "--packages", "--pip", "-r"), "--requirements"),
     **dict.fromkeys(("--only",), "forge artifacts JOB PATH"),
 }
 

@@ -1,6 +1,7 @@
 """The options of a job as fields of a request, however the command line was read."""
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from inspect import get_annotations
 from pathlib import Path
@@ -15,6 +16,8 @@ from forge_client.project.forge_toml import Project
 from forge_client.project.request import TABLES, Request
 
 NO_INSTALL = "no_install"
+# What a shell, and what it starts, can have.
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 # What a job that runs in an environment that is there already does not have.
 IMAGES = {"image", "image_tar", "dockerfile"}
 INSTALLING = {"requirements", "extras", "groups", NO_INSTALL}
@@ -96,6 +99,11 @@ def environment(texts: Sequence[str]) -> dict[str, str]:
             raise OptionInvalid(
                 f"--env {text!r}: there is no such variable here",
                 hint="write NAME=VALUE, or export NAME first",
+            )
+        if not VARIABLE.fullmatch(name):
+            raise OptionInvalid(
+                f"--env {text!r}: {name!r} cannot be a variable's name",
+                hint="begin it with a letter or _; then come letters, digits and _",
             )
         variables[name] = value if sign else os.environ[name]
     return variables

@@ -6,8 +6,8 @@ from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, TypeVar, cast
 
 import typer
-from forge_schema.model.quantities import names_text
-from forge_schema.model.spec import KEYS
+from forge_schema.model.quantities import duration_text, names_text
+from forge_schema.model.spec import KEYS, Key
 
 from forge_client.cli.options.command_line import command_of
 from forge_client.cli.options.job_fields import (
@@ -26,6 +26,8 @@ from forge_client.project.submission import called
 Submits = TypeVar("Submits", bound=Callable[..., None])
 
 
+# Of what a job simply does not have.
+NO_DEFAULT = (None, "", "*", 0.0)
 COMPLETIONS: Mapping[str, Any] = {"experiment": experiments, "queue": queues}
 CALLBACKS: Mapping[str, Any] = {
     "secrets": secret_names,
@@ -39,7 +41,10 @@ def _parameter(name: str, *, variables: bool) -> Parameter:
     words = names_text(key.words, len(key.words), last="or") if key and key.words else ""
     info = typer.Option(
         *option.names.split() or [f"--{name.replace('_', '-')}"],
-        help=f"{option.help} {option.more}".strip().rstrip(".") + f" ({words})" * bool(words) + ".",
+        help=f"{option.help} {option.more}".strip().rstrip(".")
+        + (_default(key) if key and variables else "")
+        + f" ({words})" * bool(words)
+        + ".",
         metavar=option.metavar,
         envvar=option.variable if variables else None,
         rich_help_panel=option.panel or None,
@@ -48,6 +53,18 @@ def _parameter(name: str, *, variables: bool) -> Parameter:
     )
     hint: Any = Annotated[kind | None, info]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+
+
+def _default(key: Key) -> str:
+    """Return what a job has that does not say, if its help does not tell it."""
+    if (
+        "default" in key.option.help
+        or key.default in NO_DEFAULT
+        or key.kind not in {int, float, str}
+    ):
+        return ""
+    value = duration_text(key.default) if key.unit == "_s" else str(key.default).removesuffix(".0")
+    return f"; default: {value}"
 
 
 def with_job_options(

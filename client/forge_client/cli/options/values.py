@@ -62,7 +62,7 @@ def span(option: str, text: str) -> timedelta:
             f"{option}: {text!r} is not a duration", "write 90s, 30m or 2d"
         ) from error
     if duration < timedelta(seconds=1):
-        raise OptionInvalid(f"{option} {text!r} is below a second", "write 12h or 30d")
+        raise OptionInvalid(f"{option} {text!r} is below a second", "write 2s, 30m or 2d")
     return duration
 
 

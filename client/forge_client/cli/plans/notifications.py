@@ -1,6 +1,7 @@
 """`forge notification`: messages about events, to people and programs."""
 
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from shlex import quote
 from typing import Annotated
@@ -23,7 +24,7 @@ from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago
-from forge_client.errors import ClientError, ExitCode
+from forge_client.errors import ClientError, ExitCode, NotAllowed
 
 app = typer.Typer(
     cls=VerbNames, no_args_is_help=True, help="Messages about events, to people and programs."
@@ -129,6 +130,8 @@ def add(
     }
     with backend_of(context) as backend:
         kept = backend.notifications.keep(name, wanted, owner=owner)
+        if kept.notification.kind == NotificationKind.EMAIL:
+            _warn_without_mail(backend)
     tried = f"`forge notification test {quote(name)}` tries it"
     narration.say(f"notification {name} {_done(kept)}; {tried}")
     if kept.changed and kept.notification.kind == NotificationKind.WEBHOOK and not kept.secret:
@@ -136,6 +139,13 @@ def add(
     if kept.secret:
         narration.say("save the secret now: it cannot be shown again", "dim")
     output.show_one(kept, form, lambda: print(kept.secret or name))  # noqa: T201 - the data
+
+
+def _warn_without_mail(backend: Backend) -> None:
+    """Say that no mail leaves yet, to an admin, who may know."""
+    with suppress(NotAllowed):
+        if not backend.notifications.notifier().smtp:
+            narration.say("no mail server is set: `forge notification setup` sets one", "yellow")
 
 
 @app.command("list")

@@ -174,7 +174,7 @@ def plainly_described(
 
     declared = {one["name"]: one for one in commands()["commands"]["submit"]["parameters"]}
     variables = [one["variable"] for one in declared.values() if "variable" in one]
-    if (folder / FILE).exists() or any(map(os.environ.get, variables)):
+    if os.path.lexists(folder / FILE) or any(map(os.environ.get, variables)):
         return None
     # A single text may be a whole line.
     if not command or (len(command) == 1 and len(command[0].split()) > 1):
@@ -231,7 +231,7 @@ def _described(
         request = project.request().changed({**fields, "command": command_line(command, folder)})
     except (ClientError, ValueError) as error:
         raise Declined from error
-    if project.connection.model_dump(exclude_none=True):
+    if project.connection.model_dump(exclude_none=True) or project.matrix:
         raise Declined
     return project, request
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forge_schema.model.quantities import counted, size_text
+from forge_schema.model.quantities import counted, duration_text, size_text
 from forge_schema.model.states import in_state
 
 from forge_client.cli.show import narration, output
@@ -175,6 +175,9 @@ def tell_job(job: JobDetail) -> None:
     """Say that a job was submitted, and with which resources."""
     # If a job that it needs has failed, it is cancelled at once.
     detail = (job.detail if job.state == "cancelled" else None) or resources(job)
+    # In its unit: a bare number is of seconds.
+    if job.timeout_s:
+        detail += f"{', ' if detail else ''}at most {duration_text(job.timeout_s)}"
     narration.say(
         f"job {job.job_id} {job.name!r} {in_state(job.state)}{f': {detail}' if detail else ''}"
     )

@@ -81,7 +81,7 @@ class JobFields(KnownFields, BaseModel):
         int,
         Field(ge=-1000, le=1000),
         NUMERIC,
-        Option("Priority; higher goes first.", START, changes=True),
+        Option("Priority, from -1000 to 1000, usually 0; higher goes first.", START, changes=True),
     ] = 0
     env: Annotated[
         dict[Text, Text],

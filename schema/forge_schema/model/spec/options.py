@@ -53,8 +53,8 @@ class Key:
     """A field of a job as people write it: its key in forge.toml, or in one of its tables.
 
     `kind` is the type of its value in the queue: str, int, float, bool, list, dict, or a model.
-    The `words` are all of its values, if there are few; the queue's `hint` has their bounds. It
-    `changes` if it can be changed while the job waits.
+    The `words` are all of its values, if there are few; the queue's `hint` has their bounds, and
+    without one it takes the `default`. It `changes` if it can be changed while the job waits.
     """
 
     name: str
@@ -65,6 +65,7 @@ class Key:
     words: tuple[str, ...]
     hint: Any
     changes: bool
+    default: Any = None
 
     @property
     def unit(self) -> str:
@@ -88,7 +89,8 @@ def keys_of(model: type[BaseModel], table: str = "", *, changes: bool = False) -
         if option := option_of(field):
             hint = _without_none(field.annotation)
             key = _key(name, table, option, hint, field.rebuild_annotation())
-            yield replace(key, changes=key.changes or changes)
+            default = None if field.is_required() else field.get_default(call_default_factory=True)
+            yield replace(key, changes=key.changes or changes, default=default)
             if isinstance(hint, type) and issubclass(hint, BaseModel):
                 yield from keys_of(hint, name, changes=key.changes)
 

@@ -150,6 +150,10 @@ def test_a_job_is_planned_run_again_and_run_by_its_schedule(client: Client, tmp_
     assert "would submit 1 job: {" in planned
     assert "left out: .env (credentials)" in planned
     swept = ask(client, "submit_sweep", matrix={"n": [1, 2]}, dry_run=True, **given)
+    text, refused = call(lambda: client, "submit", gpu=1, **given)
+    assert ("submit has no argument 'gpu'\nnext: a field of the job" in text, refused) == (
+        True,
+    ) * 2
     assert ("would submit 2 jobs" in swept, client.jobs()) == (True, [])
     assert "job 1 'x' is submitted" in ask(client, "submit", **given)
     again = ask(client, "rerun", job="x", command="false", fields={"priority": 3})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import forge_client
 import pytest
-from forge_client import AsyncClient, AsyncJob, Client, ClientError, Job, JobFailed, job
+from forge_client import AsyncClient, AsyncJob, Client, ClientError, Job, JobFailed, NotFound, job
 from forge_schema.model.states import Reason
 from support.client.reaching import WAYS, reaching
 from support.queue.holder import Holder
@@ -175,7 +175,10 @@ def test_no_text_is_taken_for_a_list_of_letters(rig: Rig, store_url: str, projec
         (project / ".forgeignore").unlink()
         client.submit(project, "ls", after_ok=(job for job in (first, after)))
         assert (after.code(project.parent / "code") / "kept.pt").exists()
-        assert len(client.jobs(states="held")) == 2
+        (row, _) = client.jobs(states="held")
+        assert (row.job.name, forge_client.wait([row], timeout=0).not_done) == (row.name, {row.job})
+        with pytest.raises(AttributeError, match=r"write row\.job\.cancel"):
+            row.cancel()  # type: ignore[attr-defined]
         assert client.report("cost", by="owner") == []
         assert forge_client.wait(first, timeout="0s").not_done == {first}
         with pytest.raises(TimeoutError, match="is queued after"):
@@ -282,6 +285,9 @@ def test_an_admin_does_all_from_python(client: Client, rig: Rig) -> None:
             wrong()
     assert client.overview().workers
     assert {check.name for check in client.health()} >= {"store", "workers"}
+    with pytest.raises(NotFound) as caught:
+        client.job("nope")
+    assert caught.value.hint.startswith("client.jobs() lists the jobs")
 
 
 def test_a_job_is_submitted_and_awaited_in_asyncio(rig: Rig, store_url: str, project: Path) -> None:
