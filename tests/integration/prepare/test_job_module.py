@@ -165,8 +165,9 @@ def test_the_jobs_own_path_and_its_own_package_come_first(tmp_path: Path) -> Non
         ({"pyproject.toml": "[tool.poetry.scripts]\ngo = 'a:b'\n'../x' = 'a:b'\n'no' = 'a b:c'"},
          ".", "go"),
         ({"pyproject.toml": "[tool", "src/a.py": ""}, ". src", ""),
-        # It would hide a module of Python itself; its packages in `src` hide nothing.
+        # It would hide a module of Python itself; what is in `src` need not.
         ({"pyproject.toml": "", "logging.py": "", "src/a.py": ""}, "src", ""),
+        ({"pyproject.toml": "", "train.py": "", "src/logging.py": ""}, ".", ""),
         ({"pyproject.toml": "", "src/__init__.py": ""}, ".", ""),
         ({"train.py": "", "src/a.py": ""}, None, ""),
     ],

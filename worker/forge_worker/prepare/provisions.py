@@ -184,15 +184,18 @@ def _write_project(work: Path, folder: Path) -> None:
 
 
 def _places(work: Path, seen: PurePath) -> Iterator[PurePath]:
-    """Yield the folders in which a project has its modules, as the job sees them.
-
-    None that would hide a module of Python itself: an installation comes after those.
-    """
-    names = {each.stem for each in work.iterdir() if each.suffix == ".py" or _is_package(each)}
-    if names.isdisjoint(sys.stdlib_module_names):
+    """Yield the folders in which a project has its modules, as the job sees them."""
+    if not _hides_python(work):
         yield seen
-    if (work / "src").is_dir() and not _is_package(work / "src"):
+    own = work / "src"
+    if own.is_dir() and not _is_package(own) and not _hides_python(own):
         yield seen / "src"
+
+
+def _hides_python(folder: Path) -> bool:
+    """Tell whether a folder has a module named as one of Python's, which comes after it."""
+    names = {each.stem for each in folder.iterdir() if each.suffix == ".py" or _is_package(each)}
+    return not names.isdisjoint(sys.stdlib_module_names)
 
 
 def _is_package(folder: Path) -> bool:
