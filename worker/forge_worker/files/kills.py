@@ -140,11 +140,13 @@ class Kill:
     at_ns: int
     asked: bool = False
 
+    def handled(self, mtime_ns: int) -> bool:
+        """Tell whether a program that was told to stop wrote this late, as only a handler does."""
+        return self.asked and mtime_ns > self.at_ns + REACTION_NS
+
     def met(self, mtime_ns: int) -> bool:
         """Tell whether a write at this time was among a program's last ones."""
-        if self.asked and mtime_ns > self.at_ns + REACTION_NS:
-            return False
-        return mtime_ns >= self.at_ns - LAST_MOMENTS_NS
+        return mtime_ns >= self.at_ns - LAST_MOMENTS_NS and not self.handled(mtime_ns)
 
 
 @dataclass(slots=True)

@@ -249,7 +249,10 @@ class Snapshots:
     def _halfway(self, now: Listing, copies: Copies) -> tuple[str, ...] | None:
         """Return files of an unfinished save; while it runs, a program rewrites one of them."""
         kill = self._program.kill
-        if self._program.over and kill is None:
+        if self._program.over and (
+            kill is None or any(kill.handled(copy.status[1]) for copy in copies.values())
+        ):
+            # It ended by itself, or by its handler of a signal, once it had saved.
             return None
         rewritten = {
             path
