@@ -54,7 +54,8 @@ def memory_limit(own: Path = OWN, root: Path = ROOT) -> float:
 
 def cpu_limit(own: Path = OWN, root: Path = ROOT) -> float:
     """Return how many CPUs this process and its children may use at once."""
-    least = float(len(os.sched_getaffinity(0)))
+    # `forge up` asks before its workers say which system they need.
+    least = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else inf
     for group in _groups("cpu", own, root):
         quota = _numbers(group / "cpu.max") or [
             *_numbers(group / "cpu.cfs_quota_us"),
