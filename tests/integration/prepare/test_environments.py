@@ -47,7 +47,7 @@ def test_conflicting_projects_run_side_by_side_and_install_once(both: Bed) -> No
     assert len(list((both.workers[0].folder / "warm").iterdir())) == 4
 
 
-OWN = {
+OWN: dict[str, bytes | str | None] = {
     "pyproject.toml": (
         b"[project]\nname = 'my-app'\nversion = '1.2'\nscripts = {my-train = 'app.run:Run.main'}\n"
     ),
