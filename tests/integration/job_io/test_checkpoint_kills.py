@@ -314,20 +314,16 @@ def test_what_a_program_removes_before_it_saves_anew_stays_if_it_is_killed_meanw
 
 
 def test_what_a_handler_of_sigterm_saved_last_is_stored_without_the_rest(here: Desk) -> None:
-    attempt = here.attempt()
+    attempt, told_ns = here.attempt(), time.time_ns() - S
     folder, sync = attempt.folders.checkpoint, sync_of(here, attempt)
-    told_ns = time.time_ns() - S
     # In the order of every save in which the model was the best so far.
-    for data, at_ns, names in (
-        (OLD, told_ns - 60 * S, ("last", "best")),
-        (NEW, told_ns, ("last",)),
-    ):
-        for number, path in enumerate(folder / each for each in names):
+    for data, at_ns, names in ((OLD, told_ns - 60 * S, "ab"), (NEW, told_ns, "a")):
+        for number, path in enumerate(map(folder.joinpath, names), 1):
             path.write_bytes(data)
-            os.utime(path, ns=(at_ns + 100 * MS * (number + 1),) * 2)
+            os.utime(path, ns=(at_ns + 100 * MS * number,) * 2)
         sync.step()
     end(sync, Kill(told_ns, asked=True))
-    assert stored(here, attempt) == {"last": NEW, "best": OLD}
+    assert stored(here, attempt) == {"a": NEW, "b": OLD}
 
 
 def test_a_half_first_version_is_left_out_and_a_log_counts_up_to_its_last_line(here: Desk) -> None:
