@@ -37,6 +37,8 @@ LISTENS = {
 # What listens everywhere is reached here.
 EVERYWHERE = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - to compare
 START_S, LOOK_S = 30.0, 0.2
+# Which of the words of `_status` is when a process began.
+BEGUN = 19
 
 
 class NotUp(ForgeError):
@@ -119,26 +121,34 @@ def _start(answers: Answers, program: str) -> int:
             stderr=log,
             start_new_session=True,
         )
-    (answers.state / f"{program}.pid").write_text(str(process.pid), encoding="utf-8")
+    recorded = f"{process.pid} {_status(process.pid)[BEGUN]}\n"
+    (answers.state / f"{program}.pid").write_text(recorded, encoding="utf-8")
     return process.pid
 
 
 def running(file: Path, program: str) -> int | None:
     """Return the process that a file names, if it still is that program."""
-    with suppress(OSError, ValueError):
-        pid = int(file.read_text(encoding="utf-8"))
-        if program.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+    pid = _living(file)
+    with suppress(OSError):
+        if pid and program.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
             return pid
     return None
 
 
-def _lives(file: Path) -> bool:
-    """Tell whether the process that a file names is there; while it loads, it has no name yet."""
-    with suppress(OSError):
-        pid = int(file.read_text(encoding="utf-8"))
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2]
-        return state.split()[0] not in {"Z", "X"}
-    return False
+def _living(file: Path) -> int | None:
+    """Return the process that a file names if it is there; while it loads, it has no name yet."""
+    with suppress(OSError, ValueError):
+        pid, begun = file.read_text(encoding="utf-8").split()
+        status = _status(int(pid))
+        # After a reboot, another program may have its number, even another lab's server.
+        if status[BEGUN] == begun and status[0] not in {"Z", "X"}:
+            return int(pid)
+    return None
+
+
+def _status(pid: int) -> list[str]:
+    """Return the words of `/proc/PID/stat` after the name; `OSError` without a process."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
 
 
 def await_answer(answers: Answers) -> None:
@@ -281,7 +291,7 @@ def _require_both(answers: Answers) -> None:
 
 def _is_up(answers: Answers, program: str) -> bool:
     if not answers.systemd:
-        return _lives(answers.state / f"{program}.pid")
+        return _living(answers.state / f"{program}.pid") is not None
     words = ["systemctl", "is-active", "--quiet", f"{program}.service"]
     return subprocess.run(words, check=False).returncode == 0  # noqa: S603 - fixed words
 

@@ -81,7 +81,7 @@ def machines(root: Path, prefix: str) -> Path:
 
 def end_what_runs(root: Path) -> None:
     files = [*root.glob("forge/lab/state/*.pid"), *root.glob("*/worker/state/lock")]
-    for pid in [int(file.read_text() or 0) for file in files]:
+    for pid in [int((file.read_text().split() or ["0"])[0]) for file in files]:
         with suppress(psutil.NoSuchProcess, ProcessLookupError):
             process = psutil.Process(pid)
             os.kill(pid, signal.SIGTERM)
