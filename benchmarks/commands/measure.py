@@ -41,14 +41,8 @@ class Checkout:
         return {"PYTHONPATH": os.pathsep.join(str(self.folder / room) for room in ROOMS)}
 
 
-def cost(
-    command: Sequence[str],
-    env: Mapping[str, str],
-    folder: Path | None = None,
-    *,
-    until: bytes = b"",
-) -> Cost:
-    """Run a command to its end; its duration is until it says something, if that is given.
+def cost(command: Sequence[str], env: Mapping[str, str], folder: Path | None = None) -> Cost:
+    """Run a command to its end.
 
     Raises:
         RuntimeError: it failed.
@@ -56,15 +50,13 @@ def cost(
     begin = time.perf_counter()
     child = subprocess.Popen(
         command, env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE if until else subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    said = until and any(until in line for line in child.stderr or ())
-    wall = time.perf_counter() - begin
     _, status, spent = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         raise RuntimeError(f"{command} exited with {child.returncode}")
-    wall = wall if said else time.perf_counter() - begin
+    wall = time.perf_counter() - begin
     return Cost(1000 * (spent.ru_utime + spent.ru_stime), spent.ru_maxrss / 1024, 1000 * wall)
 
 

@@ -59,16 +59,17 @@ def checks(
     findings = database_checks(connection.database_url)
     findings += _store(connection)
     if all(check.standing is not CheckStanding.FAIL for check in findings):
-        findings += _checked("workers", lambda: workers_check(workers(), _to_start(connection)))
+        hint = to_start(connection.up_dir)
+        findings += _checked("workers", lambda: workers_check(workers(), hint))
         findings += _disks(connection, database)
         findings += _another_store(connection, database)
     return findings
 
 
-def _to_start(connection: QueueConnection) -> str:
+def to_start(up_dir: Path | None) -> str:
     """Return how to start a worker; of a `forge up`, why its own did not come."""
     with suppress(OSError, ValueError):
-        if connection.up_dir and (trouble := running.read(connection.up_dir).trouble):
+        if up_dir and (trouble := running.read(up_dir).trouble):
             return f"{trouble}; correct that, then `forge down` and `forge up`"
     return TO_START
 

@@ -127,18 +127,6 @@ def await_up(plan: UpOptions, child: int) -> Running:
     raise _not_up(_log(plan), ExitCode.FAILED)
 
 
-def await_workers(plan: UpOptions) -> None:
-    """Wait until the workers of a detached one are there; `ClientError` if one does not come."""
-    if trouble := running.find_loaded(plan.dir).trouble:
-        raise ClientError(
-            f"Forge is up, but {trouble}",
-            hint=f"correct that, then `forge down` and start it again; until then it is tried again"
-            f" and again, see {plan.dir / 'logs'}",
-            code="up_failed",
-            exit_code=ExitCode.FAILED,
-        )
-
-
 def _log(plan: UpOptions) -> Path:
     return plan.dir / "logs" / "up.log"
 

@@ -43,13 +43,12 @@ def begin(plan: "UpOptions", *, detach: bool) -> None:
     Raises:
         ClientError: one is already running there, or it does not start.
     """
-    from forge_client.up.detached import await_up, await_workers, detached  # noqa: PLC0415 - with an extra
+    from forge_client.up.detached import await_up, detached  # noqa: PLC0415 - with an extra
 
     narration.say(f"starting in {plan.dir}")
     if detach and (child := detached(plan)):
         _tell(await_up(plan, child))
         narration.say("`forge down` stops it")
-        await_workers(plan)
         return
     from forge_client.up.up import up  # noqa: PLC0415 - slow; unused if detached
 
