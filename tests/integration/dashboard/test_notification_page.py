@@ -64,6 +64,8 @@ def _changed(api: Api, ann: Guest) -> None:
     given = {"changed": "ann", "name": "mine", "kind": "webhook", "target": "", "events": "stalled"}
     wrong = ann.act("/notifications/add", **given, query="state:")
     assert (wrong.status_code, 'name="changed" value="ann"' in wrong.text) == (422, True)
+    other = ann.act("/notifications/add", **{**given, "kind": "slack"}, query="")
+    assert (other.status_code, "its own target" in other.text) == (422, True)
     changed = ann.act("/notifications/add", **given, query="")
     assert changed.headers["location"] == "/notifications"
     (now,) = api.rig.rows("SELECT events, query, target FROM notification WHERE name = 'mine'")

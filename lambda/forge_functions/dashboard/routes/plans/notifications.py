@@ -61,9 +61,13 @@ def add(
 ) -> Response:
     """Store one under a name that has none, or that is changed; show a webhook's secret once."""
     own, name = shared.service(who).notifications, form.name.strip()
-    taken = any(one.name == name and one.owner == who.owner for one in own.listed())
-    if taken and not form.changed:
+    named = (name, form.changed or who.owner)
+    there = next((one for one in own.listed() if (one.name, one.owner) == named), None)
+    if there and not form.changed:
         fault = t("There is a notification of this name: change that one.")
+        return _shown(request, who, shared, form, fault=fault)
+    if there and there.kind != form.kind and not form.target.strip():
+        fault = t("Another kind needs its own target.")
         return _shown(request, who, shared, form, fault=fault)
     server, owner = shared.url(str(request.base_url)), form.changed or None
     try:
