@@ -81,9 +81,10 @@ class LatePages(BaseRoute):
             if self._router is None:
                 from forge_functions.dashboard.routes import ROUTERS  # noqa: PLC0415 - as it says
 
-                self._router = LazyRouter()
+                pages = LazyRouter()
                 for router in ROUTERS:
-                    include(self._router, router, dependencies=[Depends(words.begun)])
+                    include(pages, router, dependencies=[Depends(words.begun)])
+                self._router = pages
         return self._router.routes
 
 
