@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from forge_schema.storage.manifest import Entry
 from forge_worker.files.formats.folders import unfinished
+from forge_worker.files.groups import halfway
 
 DIGEST = "a" * 64
 HEX = "0123456789abcdef" * 2
@@ -62,3 +63,19 @@ def test_other_files_are_always_restored(path: str) -> None:
 )
 def test_it_stays_as_long_as_something_may_use_it(model: Entry, left: Entry) -> None:
     assert not unfinished([model, left], 2).old
+
+
+@pytest.mark.parametrize(
+    ("path", "size", "cut"),
+    [("train.log", 9, False), ("tb/events.out.tfevents.1", 9, False), ("x.log", 1, True),
+     ("optimizer", 9, True)],
+)  # fmt: skip
+def test_a_log_that_goes_on_after_a_save_does_not_make_it_half(
+    path: str, size: int, *, cut: bool
+) -> None:
+    second = 1_000_000_000
+    stored = {path: entry(path, 1, 10 * second), "model": entry("model", 1, 10 * second + 1)}
+    # The model is new and whole; the other file was written six seconds later, before the kill.
+    listing = {"model": (1, 94 * second, 1), path: (size, 100 * second, 2)}
+    found = halfway(listing, {}, stored, (), 100 * second)
+    assert found == ((path, "model") if cut else None)

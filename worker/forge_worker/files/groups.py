@@ -35,6 +35,7 @@ PARTS_INDEX = re.compile(r"(.+)\.\w+\.index\.json")
 FOLDER_INDEX, METADATA = "index.json", "/.metadata"
 # Only written to at their ends: what a killed program has left of one counts up to there.
 APPENDED = (".log", ".txt", ".csv", ".tsv", ".jsonl", ".out", ".err", ".tfrecord")
+EVENTS = "tfevents"
 # When a file was written that is not there any more.
 GONE_NS = -1
 # Of copies that go on changing.
@@ -303,7 +304,12 @@ def halfway(
     to follow, and about how soon. Of those that are `torn`, another one of the save must be new.
     """
     times = list(_times(listing, copies, stored))
-    new = [at for at in times if at[1] not in (at[0], GONE_NS) and at[2] not in torn]
+    new = [
+        at
+        for at in times
+        if at[1] not in (at[0], GONE_NS) and at[2] not in torn
+        if not _has_grown(at[2], listing, stored)
+    ]
     late = [at for at in times if at[2] in torn]
     if new:
         times.sort()
@@ -357,6 +363,12 @@ def removed(
     new = {path for path, copy in copies.items() if copy.sound and copy.shape not in MOVING}
     anything = any(not path.endswith(APPENDED) for path in new - left)
     return None if anything or not (killed or left) else gone[0]
+
+
+def _has_grown(path: str, listing: Listing, stored: Mapping[str, Entry]) -> bool:
+    """Tell whether a file is a log with more in it, which a program writes at any time."""
+    is_log = path.endswith(APPENDED) or EVENTS in path
+    return is_log and listing[path][0] > stored[path].size
 
 
 def _moved(path: str, before: Listing, now: Listing, copies: Copies) -> bool:

@@ -23,6 +23,7 @@ from forge_worker.files.copies import (
 from forge_worker.files.databases import DatabasesInUse, Means
 from forge_worker.files.groups import (
     APPENDED,
+    EVENTS,
     MOVING,
     ReplacedFolders,
     Together,
@@ -48,7 +49,6 @@ SMALL = "small"
 SPARE_BYTES = 16 << 20
 # How often a folder that was replaced as a whole meanwhile is copied again at once.
 RETAKES = 5
-EVENTS = "tfevents"
 
 
 class Snapshots:
