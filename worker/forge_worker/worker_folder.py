@@ -92,6 +92,7 @@ class HeldFolder:
     def hold(self) -> None:
         """Make the folder, and know it from now on; `OSError` if the disk is full or faulty."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # It stays open: another folder cannot have its number.
         self._held = os.fstat(os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def gone(self) -> bool:

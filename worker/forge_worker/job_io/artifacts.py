@@ -21,7 +21,7 @@ from forge_schema.storage.manifest import CHUNK_BYTES, Entry, Manifest
 
 from forge_worker.attempt import LiveAttempt, with_advice
 from forge_worker.attempt_folders import check_size
-from forge_worker.files.safe_files import Listing, Parts, entries, opened, walk
+from forge_worker.files.safe_files import Listing, Parts, opened, walk
 from forge_worker.files.saved_files import output_files
 from forge_worker.job_io.logs import CheckpointNotes
 from forge_worker.queue.gateway import Gateway
@@ -98,9 +98,9 @@ class ArtifactKeeper:
     @property
     def _keeps(self) -> bool:
         """Whether the job says what to keep, or has kept something."""
-        asked, kept = self._attempt.grant.spec, self._attempt.folders.checkpoint
+        asked = self._attempt.grant.spec
         named = asked.get("checkpoint") or asked.get("checkpoint_dir")
-        return bool(self._done or named or entries(kept, ()))
+        return bool(self._done or named or self._attempt.folders.has_output())
 
     def tell_unkept(self) -> None:
         """Say what a job wrote in its folder, if it kept nothing: it knows no other places."""
