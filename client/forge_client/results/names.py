@@ -16,7 +16,7 @@ from forge_schema.model.quantities import counted, names_text
 from forge_client.errors import ClientError, OptionInvalid
 
 if TYPE_CHECKING:
-    from forge_schema.model.admin import Approved, TeamStatus
+    from forge_schema.model.admin import Approved, Team, TeamStatus
     from forge_schema.model.job import JobStatus
     from forge_schema.model.stored import Artifact
     from forge_schema.model.worker import WorkerInfo
@@ -62,10 +62,18 @@ def _meant(name: str, known: Collection[str]) -> str:
     return f": did you mean {near[0]}?" if near else ""
 
 
-def new_team(name: str, known: Collection[str]) -> str:
-    """Return a remark on a team that is made only now if one is like it, else ""."""
-    near = "" if name in known else _meant(name, known)
-    return f"the team {name} is new{near}" if near else ""
+def joining(name: str, owners: Collection[str], known: Sequence[Team]) -> str:
+    """Return a remark on a new team that is like another one, and on owners who leave theirs."""
+    names = [team.name for team in known]
+    near = "" if name in names else _meant(name, names)
+    remarks = [f"the team {name} is new{near}"] if near else []
+    before = {
+        team.name: [owner for owner in owners if owner in team.owners]
+        for team in known
+        if team.name != name
+    }
+    left = [f"no longer in {own}: {', '.join(who)}" for own, who in before.items() if who]
+    return "; ".join([*remarks, *left])
 
 
 def require_members(team: TeamStatus, owners: Sequence[str]) -> None:

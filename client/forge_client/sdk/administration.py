@@ -34,7 +34,7 @@ from forge_client.project.request import invalid, several
 from forge_client.results.names import (
     age,
     find_worker,
-    new_team,
+    joining,
     newcomer,
     require_members,
     require_present,
@@ -287,7 +287,7 @@ class Administration:
         reach the server under another one.
         """
         require_choice("role", role, [*Role])
-        if team and (remark := new_team(team, [row.name for row in self.backend.teams()])):
+        if team and (remark := joining(team, several(owners), self.backend.teams())):
             warn(remark)
         url = server or reached(self._settings)
         trust, lasting = vouched(url, self._settings, warn), lifetime(lasts) or INVITATION_LASTS
@@ -320,7 +320,7 @@ class Administration:
         changes = _made(TeamChanges, {"join": several(join), "leave": several(leave), **limits})
         if leave:
             require_members(self.backend.team(name), changes.leave)
-        if join and (remark := new_team(name, [team.name for team in self.backend.teams()])):
+        if join and (remark := joining(name, changes.join, self.backend.teams())):
             warn(remark)
         return self.backend.admin.change_team(name, changes)
 

@@ -62,6 +62,7 @@ def test_people_of_a_file_get_keys_of_their_own(api: Api, tmp_path: Path) -> Non
     for words, code, said in (
         (["invite", "bad/name", "--team", "nlp"], 2, "cannot be the name of an owner"),
         (["invite", "zed", "--team", "nlpp"], 0, "the team nlpp is new: did you mean nlp?"),
+        (["invite", "zed", "--team", "vision"], 0, "no longer in nlpp: zed"),
         (["team", "leave", "nlp", "ann@lab", "zed"], 3, "zed is not in nlp"),
         (["team", "leave", "nowhere", "zed"], 3, "no team 'nowhere'"),
     ):

@@ -116,6 +116,8 @@ def test_an_unknown_name_is_compared_with_those_that_are_there(
     assert {worker.name for worker in client.workers()} == {"gpu-1"}
     with pytest.warns(UserWarning, match="the team visio is new: did you mean vision?"):
         client.change_team("visio", join=["bob"])
+    with pytest.warns(UserWarning, match="no longer in visio: bob"):
+        client.change_team("vision", join=["bob"])
 
 
 def test_callers_learn_who_they_are(backend: Backend) -> None:

@@ -21,7 +21,7 @@ from forge_client.cli.options.values import Expires, FormatOption, lasting, read
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago
 from forge_client.connection import reached, vouched
-from forge_client.results.names import new_team
+from forge_client.results.names import joining
 
 app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="API keys, for admins.")
 INVITATIONS: list[Column] = [("OWNER", lambda one: one["owner"]), ("LINE", lambda one: one["line"])]
@@ -168,12 +168,16 @@ def invite(
     trust = vouched(url, settings_of(context), narration.say)
     lines: list[dict[str, str]] = []
     with backend_of(context) as backend:
-        known = {own.name for own in backend.teams()} if any(joins for _, joins in people) else ()
+        teams = backend.teams() if any(joins for _, joins in people) else []
+        known = {own.name for own in teams}
         for owner, joins in people:
             made = make(backend.admin, owner, Role(role.value), team=joins, lasts=lasts)
+            remark = joining(joins, [owner], teams) if joins else ""
             if joins and joins not in known:
-                narration.say(new_team(joins, known) or f"the team {joins} is new")
-                known = {*known, joins}
+                narration.say(remark or f"the team {joins} is new")
+                known.add(joins)
+            elif remark:
+                narration.say(remark)
             line = invitation_line(url, made.text, trust)
             lines.append({"owner": owner, "key": made.id, "line": line})
             if form is Format.TABLE:

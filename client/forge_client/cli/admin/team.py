@@ -13,7 +13,7 @@ from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format
-from forge_client.results.names import new_team, require_members
+from forge_client.results.names import joining, require_members
 
 app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Teams of owners: join, leave, list.")
 COLUMNS: list[Column] = [
@@ -64,10 +64,10 @@ def show(context: typer.Context, team: TeamName, form: FormatOption = Format.TAB
 def join(context: typer.Context, team: TeamName, owners: Owners) -> None:
     """Put owners into a team, which is made if it is new; they leave the team before."""
     with backend_of(context) as backend:
-        near = new_team(team, [row.name for row in backend.teams()])
+        remark = joining(team, owners, backend.teams())
         _change(backend, team, TeamChanges(join=owners))
-    if near:
-        narration.say(near, "yellow")
+    if remark:
+        narration.say(remark, "yellow")
 
 
 @app.command()
