@@ -128,7 +128,9 @@ def test_a_bare_machine_gets_its_folders_before_the_token_is_used(
     monkeypatch.setattr(program, "here", lambda: place)
     monkeypatch.setenv("FORGE_ALLOW_PROCESSES", "true")
     monkeypatch.setenv("FORGE_JOIN", "fgj_1_x")
-    monkeypatch.delenv("FORGE_TLS_CA", raising=False)
+    # It is set for what joins; set here first, it is taken back after the test.
+    monkeypatch.setenv("FORGE_TLS_CA", "")
+    monkeypatch.delenv("FORGE_TLS_CA")
     with pytest.raises(SystemExit, match="does not answer"):
         program.join("http://127.0.0.1:1", b"", "")
     place.done.update(token="fgw_1")  # noqa: S106 - of no worker

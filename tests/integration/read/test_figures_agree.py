@@ -54,6 +54,7 @@ class Held:
     reason: str = ""
     detail: str | None = None
     energy_j: float | None = None
+    cpu_seconds: float | None = None
 
     @property
     def held_s(self) -> float:
@@ -123,8 +124,8 @@ class Ledger:
         """Have the worker report the end, with what it used."""
         self.rig.clock.advance(11)
         self.over(held, reason)
-        held.energy_j = 100 * held.gpu_seconds
-        usage = Usage(held.gpu_seconds, held.energy_j, held.cost)
+        held.energy_j, held.cpu_seconds = 100 * held.gpu_seconds, 3 * held.held_s
+        usage = Usage(held.gpu_seconds, held.energy_j, held.cost, held.cpu_seconds)
         end = End(held.fence, reason, usage=usage, **changes)
         assert self.rig.queue.finish([end])[0].accepted
 

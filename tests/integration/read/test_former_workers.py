@@ -62,7 +62,7 @@ def test_attempts_keep_the_name_of_a_worker_that_was_removed(
     (listed,) = job_pages.page(rig.database, parse("")).jobs
     assert (listed["worker_id"], listed["worker"]) == (worker.id, "spot-1")
     assert [row["worker"] for row in rig.jobs.attempts(job_id)] == ["spot-1"]
-    assert "spot-1" in str(explain(rig.database, job_id))
+    assert "spot-1" in repr(explain(rig.database, job_id))
     for name in REPORTED:
         assert {row["worker"] for row in Reports(rig.database).rows(name)} == {"spot-1"}, name
 

@@ -154,6 +154,8 @@ def test_a_word_of_another_tool_gets_the_command_that_does_it(word: str, meant: 
         ("submit --retries 0 -- true", "--retries (Possible options: --max-failures)"),
         ("submit --gpus a100:1 -- true", "as in --gpus 1 --gpu-model a100"),
         ("ps --limit 5", "--limit (Possible options: --count)"),
+        ("ps -n", "'-n' requires an argument."),
+        ("submit . --wait=2 -- true", "'--wait' does not take a value."),
         ("ps -a", "forge ps archived:yes,no; all states are listed anyway"),
         ("artifacts 1 --only *.pt", "--only (Possible options: forge artifacts JOB PATH)"),
         ("report gpu_hours", "did you mean `forge report show gpu_hours`?"),

@@ -96,9 +96,10 @@ def name_model(error: Any) -> None:  # noqa: ANN401 - typer hides which click it
 def suggest_option(error: Any) -> None:  # noqa: ANN401 - typer hides which click it is
     """Have an error about an unknown option name the option that is meant, or where it stands."""
     given = getattr(error, "option_name", "")
-    if given and given in {
-        name for param in error.ctx.find_root().command.params for name in param.opts
-    }:
+    # One that lacks its value, or has one too many, is raised without a context.
+    if not given or error.ctx is None:
+        return
+    if given in {name for param in error.ctx.find_root().command.params for name in param.opts}:
         path = error.ctx.command_path.partition(" ")[2]
         error.message += f": it stands before the command, as in `forge {given} … {path}`"
         error.possibilities = []
