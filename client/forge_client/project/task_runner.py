@@ -70,7 +70,9 @@ class TaskRecords:
         _replace(self._result, json.dumps({RECORDS: _fitting(self.tasks, len(whole))}))
         if self._metrics:
             done = sum("state" in task for task in self.tasks)
-            line = {"step": done, "total": len(self.tasks), "failed": len(self.failed())}
+            # A list of jobs shows a metric beside the state: none is better than "failed 0".
+            failed = {"failed": len(self.failed())} if self.failed() else {}
+            line = {"step": done, "total": len(self.tasks), **failed}
             with open(self._metrics, "a", encoding="utf-8") as file:  # noqa: PTH123 - as above
                 file.write(json.dumps(line) + "\n")
         ended_s = time.monotonic()

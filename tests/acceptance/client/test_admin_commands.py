@@ -221,6 +221,7 @@ def test_the_trail_is_told_by_job_worker_and_actor(admin: Command, project: Path
     actor = str(created["actor"])
     assert actor == "user:ann" or actor.startswith("key:")
     assert created in rows(admin, "events", "--actor", actor)
+    assert created in rows(admin, "events", "--actor", "ann")
     assert rows(admin, "events", "--actor", "user:nobody") == []
     assert "Worker w created" in admin("events").stdout
     told(admin("events", "--worker", "nobody"), 3, "no worker has ever been called 'nobody'")

@@ -35,7 +35,7 @@ def events(
         str | None, typer.Option(help="Only events of this worker, by name or id.")
     ] = None,
     actor: Annotated[
-        str | None, typer.Option(help="Only this actor, e.g. user:ann, key:ID or worker:7.")
+        str | None, typer.Option(help="Only this actor: a name, or user:ann, key:ID, worker:7.")
     ] = None,
     since: Annotated[str, typer.Option(help="Where to start: 90m, yesterday, 2026-11-01.")] = "1d",
     count: Annotated[
@@ -53,14 +53,18 @@ def events(
     with backend_of(context) as backend:
         back = age("--since", since, backend)
         worker_id = _worker_id(backend, worker)
+        names = _names(backend) if table or actor else {}
+        # What the column WHO says may be several: a person, and the person's keys.
+        called = {actor, f"user:{actor}", *(full for full, name in names.items() if name == actor)}
+        one = actor if actor and ":" in actor else None
 
         def read(since: timedelta) -> Iterator[Event]:
-            return _pages(backend, since, job, worker_id, actor)
+            found = _pages(backend, since, job, worker_id, one)
+            return (event for event in found if actor in {None, one} or event.actor in called)
 
         events = _newest(read, back, most) if most else read(back)
         shown = [*events][::-1] if table else events
         nothing = f"no events since {since}; --since 7d looks further back"
-        names = _names(backend) if table else {}
         output.show(shown, _columns(names), form, DROP, nothing=nothing)
     if isinstance(shown, list) and count is None and len(shown) == most:
         narration.say(f"the newest {most} since {since}; -n shows more", "dim")

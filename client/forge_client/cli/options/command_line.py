@@ -81,7 +81,7 @@ OPTIONS = {
     **dict.fromkeys(("--export",), "--env"),
     **dict.fromkeys(("--array",), "forge benchmark --matrix"),
     **dict.fromkeys(("--user", "-u"), "--owner"),
-    **dict.fromkeys(("--all", "-a"), "forge ps archived:yes,no; all states are listed anyway"),
+    **dict.fromkeys(("--all", "-a"), "a query: state:queued,running; archived:yes,no"),
     **dict.fromkeys(("--deps", "--packages", "--pip", "-r"), "--requirements"),
     **dict.fromkeys(("--only",), "forge artifacts JOB PATH"),
 }
