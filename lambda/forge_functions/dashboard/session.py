@@ -7,8 +7,9 @@ from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import quote, urlsplit
 
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Form, Request, Response
 from forge_schema.access.api_keys import Sessions
+from forge_schema.model.fields import Word
 from forge_schema.model.job import JobDetail
 from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller
@@ -159,6 +160,9 @@ def visitor_with(role: Role, *, reading: bool = False) -> Callable[[Visitor], Vi
 
     return permitted
 
+
+FormWord = Annotated[Word, Form()]
+"""A name in a form."""
 
 SeesPages = Annotated[Visitor, Depends(visitor_with(Role.VIEWER))]
 

@@ -3,14 +3,14 @@
 from typing import Annotated
 
 from fastapi import Form, Query, Request, Response
-from forge_schema.model.fields import Text, Word
+from forge_schema.model.fields import Text
 from forge_schema.read import overview
 from forge_schema.read.series import Span, use_over_time
 from pydantic import Field
 
 from forge_functions.dashboard.history import History
 from forge_functions.dashboard.page import after, page
-from forge_functions.dashboard.session import RulesByPage, SeesPages
+from forge_functions.dashboard.session import FormWord, RulesByPage, SeesPages
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Shared
 
@@ -54,7 +54,7 @@ def pause(
     request: Request,
     who: RulesByPage,
     shared: Shared,
-    name: Annotated[Word, Form()],
+    name: FormWord,
     paused: Annotated[bool, Form()],
 ) -> Response:
     """Pause or resume a queue."""
@@ -68,7 +68,7 @@ def limit(
     who: RulesByPage,
     shared: Shared,
     *,
-    name: Annotated[Word, Form()],
+    name: FormWord,
     max_jobs: Limit = None,
     max_gpus: Limit = None,
 ) -> Response:

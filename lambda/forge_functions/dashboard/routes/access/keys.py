@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import Form, Request, Response
 from forge_schema.model.admin import invitation_line, people_of
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.fields import Text, Word
+from forge_schema.model.fields import Text
 from forge_schema.model.states import Role
 from forge_schema.service.admin import INVITATION_LASTS, invite
 from pydantic import BaseModel, Field
@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from forge_functions.dashboard.formats import fault_of
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.routes.new_worker import EXPIRIES, Expiry
-from forge_functions.dashboard.session import ReadsAll, RulesByPage, Visitor
+from forge_functions.dashboard.session import FormWord, ReadsAll, RulesByPage, Visitor
 from forge_functions.dashboard.words import t
 from forge_functions.joining import fingerprint_of
 from forge_functions.lazy_routes import LazyRouter
@@ -67,9 +67,7 @@ def invite_people(
 
 
 @router.post("/revoke")
-def revoke(
-    request: Request, who: RulesByPage, shared: Shared, key: Annotated[Word, Form()]
-) -> Response:
+def revoke(request: Request, who: RulesByPage, shared: Shared, key: FormWord) -> Response:
     """Revoke a key or end a session."""
     shared.service(who).admin.revoke_key(key)
     return after(request, PAGE, t("It is over."))

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from forge_functions.dashboard.formats import fault_of
 from forge_functions.dashboard.page import after, page
-from forge_functions.dashboard.session import RulesByPage, SeesPages, Visitor
+from forge_functions.dashboard.session import FormWord, RulesByPage, SeesPages, Visitor
 from forge_functions.dashboard.words import t
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
@@ -99,11 +99,7 @@ def join(
 
 @router.post("/leave")
 def leave(
-    request: Request,
-    who: RulesByPage,
-    shared: Shared,
-    name: Annotated[Word, Form()],
-    owner: Annotated[Word, Form()],
+    request: Request, who: RulesByPage, shared: Shared, name: FormWord, owner: FormWord
 ) -> Response:
     """Take an owner out of a team."""
     shared.service(who).team(name)
@@ -112,9 +108,7 @@ def leave(
 
 
 @router.post("/remove")
-def remove(
-    request: Request, who: RulesByPage, shared: Shared, name: Annotated[Word, Form()]
-) -> Response:
+def remove(request: Request, who: RulesByPage, shared: Shared, name: FormWord) -> Response:
     """Remove a team. Its owners and their jobs stay."""
     shared.service(who).admin.remove_team(name)
     return after(request, PAGE, t("The team is removed."))

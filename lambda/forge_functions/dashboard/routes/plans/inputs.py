@@ -4,13 +4,13 @@ from typing import Annotated
 
 from fastapi import Form, Request, Response
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.fields import Text, Word
+from forge_schema.model.fields import Text
 from forge_schema.model.job import RegisteredInput
 from pydantic import BaseModel
 
 from forge_functions.dashboard.formats import fault_of
 from forge_functions.dashboard.page import after, page
-from forge_functions.dashboard.session import SeesPages, SubmitsByPage, Visitor
+from forge_functions.dashboard.session import FormWord, SeesPages, SubmitsByPage, Visitor
 from forge_functions.dashboard.words import t
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
@@ -51,9 +51,7 @@ def add(
 
 
 @router.post("/remove")
-def remove(
-    request: Request, who: SubmitsByPage, shared: Shared, name: Annotated[Word, Form()]
-) -> Response:
+def remove(request: Request, who: SubmitsByPage, shared: Shared, name: FormWord) -> Response:
     """Remove a registered input. Jobs that were submitted with it keep its source."""
     shared.service(who).remove_input(name)
     return after(request, PAGE, t("The input is removed."))

@@ -5,14 +5,14 @@ from uuid import UUID
 
 from fastapi import Form, Request, Response
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.fields import Text, Word
+from forge_schema.model.fields import Text
 from forge_schema.model.notifications import TROUBLE, DeliveryState
 from forge_schema.model.states import OF_WORKERS, NotificationKind, Occasion
 from pydantic import BaseModel
 
 from forge_functions.dashboard.formats import fault_of
 from forge_functions.dashboard.page import after, page
-from forge_functions.dashboard.session import SeesPages, SubmitsByPage, Visitor
+from forge_functions.dashboard.session import FormWord, SeesPages, SubmitsByPage, Visitor
 from forge_functions.dashboard.words import t
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
@@ -101,11 +101,7 @@ def _shown(
 
 @router.post("/test")
 def test(
-    request: Request,
-    who: SubmitsByPage,
-    shared: Shared,
-    name: Annotated[Word, Form()],
-    owner: Annotated[Word, Form()],
+    request: Request, who: SubmitsByPage, shared: Shared, name: FormWord, owner: FormWord
 ) -> Response:
     """Have a notification send a message now."""
     shared.service(who).notifications.test(name, owner=owner)
@@ -114,11 +110,7 @@ def test(
 
 @router.post("/remove")
 def remove(
-    request: Request,
-    who: SubmitsByPage,
-    shared: Shared,
-    name: Annotated[Word, Form()],
-    owner: Annotated[Word, Form()],
+    request: Request, who: SubmitsByPage, shared: Shared, name: FormWord, owner: FormWord
 ) -> Response:
     """Remove a notification, and what it has not sent."""
     shared.service(who).notifications.remove(name, owner=owner)
@@ -138,11 +130,7 @@ def retry(
 
 @router.post("/retry-all")
 def retry_all(
-    request: Request,
-    who: SubmitsByPage,
-    shared: Shared,
-    name: Annotated[Word, Form()],
-    owner: Annotated[Word, Form()],
+    request: Request, who: SubmitsByPage, shared: Shared, name: FormWord, owner: FormWord
 ) -> Response:
     """Send all messages of a notification again that were given up."""
     shared.service(who).notifications.retry(name=name, owner=owner)

@@ -4,10 +4,9 @@ import shlex
 from typing import Annotated
 
 from fastapi import Form, Request, Response
-from forge_schema.model.fields import Word
 
 from forge_functions.dashboard.page import after, page
-from forge_functions.dashboard.session import SeesPages, SubmitsByPage
+from forge_functions.dashboard.session import FormWord, SeesPages, SubmitsByPage
 from forge_functions.dashboard.words import t
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Shared
@@ -25,12 +24,7 @@ def schedules(request: Request, who: SeesPages, shared: Shared) -> Response:
 
 @router.post("/run")
 def run(
-    request: Request,
-    who: SubmitsByPage,
-    shared: Shared,
-    *,
-    name: Annotated[Word, Form()],
-    owner: Annotated[Word, Form()],
+    request: Request, who: SubmitsByPage, shared: Shared, name: FormWord, owner: FormWord
 ) -> Response:
     """Submit a schedule's job now."""
     job_id = shared.service(who).run_schedule(name, owner=owner)
@@ -39,12 +33,7 @@ def run(
 
 @router.post("/remove")
 def remove(
-    request: Request,
-    who: SubmitsByPage,
-    shared: Shared,
-    *,
-    name: Annotated[Word, Form()],
-    owner: Annotated[Word, Form()],
+    request: Request, who: SubmitsByPage, shared: Shared, name: FormWord, owner: FormWord
 ) -> Response:
     """Remove a schedule; the jobs that it submitted stay."""
     shared.service(who).remove_schedule(name, owner=owner)
@@ -57,8 +46,8 @@ def pause(
     who: SubmitsByPage,
     shared: Shared,
     *,
-    name: Annotated[Word, Form()],
-    owner: Annotated[Word, Form()],
+    name: FormWord,
+    owner: FormWord,
     paused: Annotated[bool, Form()],
 ) -> Response:
     """Pause or resume a schedule."""
