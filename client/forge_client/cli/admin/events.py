@@ -53,14 +53,14 @@ def events(
     with backend_of(context) as backend:
         back = age("--since", since, backend)
         worker_id = _worker_id(backend, worker)
-        names = _names(backend) if table or actor else {}
+        exact = actor if actor and ":" in actor else None
+        names = _names(backend) if table or actor != exact else {}
         # What the column WHO says may be several: a person, and the person's keys.
         called = {actor, f"user:{actor}", *(full for full, name in names.items() if name == actor)}
-        one = actor if actor and ":" in actor else None
 
         def read(since: timedelta) -> Iterator[Event]:
-            found = _pages(backend, since, job, worker_id, one)
-            return (event for event in found if actor in {None, one} or event.actor in called)
+            found = _pages(backend, since, job, worker_id, exact)
+            return found if actor == exact else (one for one in found if one.actor in called)
 
         events = _newest(read, back, most) if most else read(back)
         shown = [*events][::-1] if table else events

@@ -7,7 +7,7 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
-from forge_schema.model.admin import ApiKey, NotAPerson, invitation_line, people_of
+from forge_schema.model.admin import ApiKey, NotAPerson, Team, invitation_line, people_of
 from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import Role
 from forge_schema.proxies import is_loopback
@@ -168,16 +168,15 @@ def invite(
     trust = vouched(url, settings_of(context), narration.say)
     lines: list[dict[str, str]] = []
     with backend_of(context) as backend:
-        teams = backend.teams() if any(joins for _, joins in people) else []
-        known = {own.name for own in teams}
+        teams = [*backend.teams()] if any(joins for _, joins in people) else []
         for owner, joins in people:
             made = make(backend.admin, owner, Role(role.value), team=joins, lasts=lasts)
-            remark = joining(joins, [owner], teams) if joins else ""
-            if joins and joins not in known:
-                narration.say(remark or f"the team {joins} is new")
-                known.add(joins)
-            elif remark:
-                narration.say(remark)
+            if joins:
+                is_new = joins not in {known.name for known in teams}
+                new = f"the team {joins} is new" if is_new else ""
+                if remark := joining(joins, [owner], teams) or new:
+                    narration.say(remark)
+                teams += [Team(name=joins)] if is_new else []
             line = invitation_line(url, made.text, trust)
             lines.append({"owner": owner, "key": made.id, "line": line})
             if form is Format.TABLE:
