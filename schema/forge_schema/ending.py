@@ -51,6 +51,8 @@ NO_PACKAGE = re.compile(r"installing .+: ERROR: .+ \(from versions: none\)")
 # make's last words about the program that it ran.
 MADE = re.compile(r"g?make(?:\[\d+\])?: \*\*\* \[.*\] Error (\d+)")
 SHELL_SYNTAX = re.compile(r".*: syntax error", re.IGNORECASE)
+# The last line of a job of many calls, all of which ended as they had in the attempt before.
+AS_BEFORE = re.compile(r"\d+ of \d+ tasks failed as before: ")
 
 DETAIL_LENGTH = 10_000
 # Reasons to retry at once: the job is healthy and can run on another worker.
@@ -102,6 +104,12 @@ def hopeless(end: End) -> bool:
     return any(words.match(lines[-1]) for words in by_code.get(code or 0, ()))
 
 
+def as_before(end: End) -> bool:
+    """Tell whether a job of many calls failed for what it had failed for in the attempt before."""
+    last = (end.detail or "").rpartition("\n")[2]
+    return end.reason is Reason.EXIT_CODE and bool(AS_BEFORE.match(last))
+
+
 def finish_params(
     ends: Sequence[End], *, expired_only: bool = False, settles: bool = False, first: str = ""
 ) -> dict[str, object]:
@@ -123,6 +131,7 @@ def finish_params(
         "exit_codes": [end.exit_code for end in ends],
         "details": [storable(end.detail) for end in ends],
         "hopeless": [hopeless(end) for end in ends],
+        "as_before": [as_before(end) for end in ends],
         "quick": QUICK,
         "varying": VARYING,
         "expired_only": expired_only,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -27,12 +28,18 @@ FILE = "forge-tasks.json"
 MOST_BYTES = 250 << 10
 MOST_METRICS = 64
 SUCCEEDED, FAILED = "succeeded", "failed"
+# Of a call's result: the exception.
+RAISED = "raised"
 # Of a metrics file: what is about its lines.
 ABOUT = ("step", "total", "progress")
 # How often records are written, and the most of the time that this may take.
 PERIOD_S, SHARE = 1.0, 20
 NAMED = 10
 TOO_LARGE = "its result is too large for the job's"
+# A retry would only repeat this: the queue looks for these words in the last line.
+AS_BEFORE = "failed as before"
+# What differs between two tracebacks of one kind.
+VARYING = re.compile(r"\btmp\w+|[0-9a-f]*[0-9][0-9a-f]*", re.IGNORECASE)
 # What a job that is asked to stop may get; each reaches all of its processes.
 STOPS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _stopped: list[int] = []
@@ -69,10 +76,8 @@ class TaskRecords:
         _replace(os.path.join(self._folder, FILE), whole)  # noqa: PTH118 - as short as it can be
         _replace(self._result, json.dumps({RECORDS: _fitting(self.tasks, len(whole))}))
         if self._metrics:
-            done = sum("state" in task for task in self.tasks)
-            # A list of jobs shows a metric beside the state: none is better than "failed 0".
-            failed = {"failed": len(self.failed())} if self.failed() else {}
-            line = {"step": done, "total": len(self.tasks), **failed}
+            # Progress alone: a metric is the work's own, and lists show it as a result.
+            line = {"step": sum("state" in task for task in self.tasks), "total": len(self.tasks)}
             with open(self._metrics, "a", encoding="utf-8") as file:  # noqa: PTH123 - as above
                 file.write(json.dumps(line) + "\n")
         ended_s = time.monotonic()
@@ -93,6 +98,7 @@ def run(tasks: list[dict[str, Any]], call: Callable[[int], Any]) -> NoReturn:
     for name in STOPS:
         signal.signal(getattr(signal, name), _leave)
     records = TaskRecords(tasks)
+    before = [_way(task) for task in tasks]
     places = {name: os.environ[name] for name in ("FORGE_CHECKPOINT_DIR", "FORGE_OUTPUT_DIR")}
     try:
         for number, task in enumerate(tasks):
@@ -105,8 +111,17 @@ def run(tasks: list[dict[str, Any]], call: Callable[[int], Any]) -> NoReturn:
     failed = records.failed()
     if failed:
         names = ", ".join(map(str, failed[:NAMED])) + ", …" * (len(failed) > NAMED)
-        print(f"{len(failed)} of {len(tasks)} tasks failed: {names}", file=sys.stderr)  # noqa: T201 - the job's log
+        did = AS_BEFORE if before == [_way(task) for task in tasks] else FAILED
+        print(f"{len(failed)} of {len(tasks)} tasks {did}: {names}", file=sys.stderr)  # noqa: T201 - the job's log
     sys.exit(1 if failed else 0)
+
+
+def _way(task: dict[str, Any]) -> object:
+    """Return how a task ended. A failure that says too little is like no other one."""
+    if task.get("state") != FAILED:
+        return task.get("state")
+    raised = (task.get("result") or {}).get(RAISED)
+    return VARYING.sub("", raised["traceback"]) if raised else object()
 
 
 def _leave(number: int, _frame: object) -> None:

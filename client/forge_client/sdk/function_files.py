@@ -12,7 +12,7 @@ from threading import RLock
 from types import ModuleType
 from typing import Any
 
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, OptionInvalid
 from forge_client.project import FILE, task_runner
 from forge_client.project.bundle import scan
 from forge_client.project.forge_toml import Project
@@ -26,6 +26,8 @@ FOLDER = ".forge-function"
 MARKS = (FILE, "pyproject.toml")
 INSTALLED = {"site-packages", "dist-packages"}
 Call = tuple[tuple[Any, ...], dict[str, Any]]
+# Annotations of a parameter that takes a dict itself, and of one that cannot.
+TABLES, PLAIN = ("dict", "mapping"), ("int", "float", "str", "bool")
 _registering = RLock()
 
 
@@ -150,6 +152,30 @@ def with_project(project: Project, root: Path | None, staged: Path) -> Parcel:
     if root is None:
         return Parcel(staged, scan(staged))
     return with_files(packed(project, root, [project.request()]), staged)
+
+
+def called(function: Callable[..., Any], values: tuple[Any, ...]) -> Call:
+    """Return a call with these values. A dict alone gives the arguments by their names.
+
+    Raises:
+        ClientError: a dict names no argument, and can be none.
+    """
+    if len(values) > 1 or not isinstance(values[0], Mapping):
+        return values, {}
+    signature, named = inspect.signature(function), values[0]
+    first = next(iter(signature.parameters.values()), None)
+    kind = inspect.formatannotation(first.annotation).strip("'").lower() if first else ""
+    if any(word in kind for word in TABLES):
+        return values, {}
+    keyword = first is None or first.kind in {first.KEYWORD_ONLY, first.VAR_KEYWORD}
+    if keyword or any(name in signature.parameters for name in named):
+        return (), {**named}
+    if kind in PLAIN:
+        raise OptionInvalid(
+            f"{function.__name__}.map: {named!r} has no name of an argument",
+            hint=f"it is {function.__name__}{signature}; a dict gives arguments by their names",
+        )
+    return values, {}
 
 
 def parameters(

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from forge_schema.model.job import JobStatus
 from forge_schema.model.states import StateWord
@@ -33,6 +33,7 @@ from forge_client.sdk.client import Client
 from forge_client.sdk.function_files import (
     FOLDER,
     Call,
+    called,
     parameters,
     project_of,
     stage,
@@ -43,7 +44,10 @@ from forge_client.sdk.sending import requests
 from forge_client.sdk.spec import NamedSpec, Time
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
 T = TypeVar("T")
 
 
@@ -264,17 +268,62 @@ class JobFunction(Generic[P, R]):
         self._check(*args, **kwargs)
         return self._submit([(args, kwargs)])[0]
 
+    # As a Callable, `self` tells mypy too what its parameters are.
     @overload
-    def map(self, *arguments: Iterable[Any], per_job: None = None) -> list[FunctionJob[R]]: ...
+    def map(
+        self, named: Iterable[Mapping[str, Any]], /, *, per_job: None = None
+    ) -> list[FunctionJob[R]]: ...
     @overload
-    def map(self, *arguments: Iterable[Any], per_job: int) -> list[FunctionTask[R]]: ...
+    def map(
+        self, named: Iterable[Mapping[str, Any]], /, *, per_job: int
+    ) -> list[FunctionTask[R]]: ...
+    @overload
+    def map(
+        self: Callable[Concatenate[A, Q], R], first: Iterable[A], /, *, per_job: None = None
+    ) -> list[FunctionJob[R]]: ...
+    @overload
+    def map(
+        self: Callable[Concatenate[A, Q], R], first: Iterable[A], /, *, per_job: int
+    ) -> list[FunctionTask[R]]: ...
+    @overload
+    def map(
+        self: Callable[Concatenate[A, B, Q], R],
+        first: Iterable[A],
+        second: Iterable[B],
+        /,
+        *,
+        per_job: None = None,
+    ) -> list[FunctionJob[R]]: ...
+    @overload
+    def map(
+        self: Callable[Concatenate[A, B, Q], R],
+        first: Iterable[A],
+        second: Iterable[B],
+        /,
+        *,
+        per_job: int,
+    ) -> list[FunctionTask[R]]: ...
+    @overload
+    def map(
+        self, a: Iterable[Any], b: Iterable[Any], c: Iterable[Any], /, *more: Iterable[Any]
+    ) -> list[FunctionJob[R]]: ...
+    @overload
+    def map(
+        self,
+        a: Iterable[Any],
+        b: Iterable[Any],
+        c: Iterable[Any],
+        /,
+        *more: Iterable[Any],
+        per_job: int,
+    ) -> list[FunctionTask[R]]: ...
     def map(
         self, *arguments: Iterable[Any], per_job: int | None = None
     ) -> Sequence[FunctionJob[R]]:
         """Submit a job for each value, in one transaction; several iterables go side by side.
 
         Args:
-            *arguments: the values of each argument.
+            *arguments: the values of each argument, or dicts with arguments by their names.
             per_job: how many calls a job makes, one after another; each returns or raises for
                 itself. A preempted or retried job goes on with the calls that have not succeeded.
 
@@ -282,14 +331,15 @@ class JobFunction(Generic[P, R]):
             ClientError: as for `submit`.
         """
         try:
-            calls: list[Call] = [(given, {}) for given in zip(*arguments, strict=True)]
+            given = [*zip(*arguments, strict=True)]
         except ValueError:
             raise OptionInvalid(
                 f"{self.__name__}.map: the iterables do not have the same length",
                 hint="give as many values of each argument",
             ) from None
-        for args, _ in calls:
-            self._check(*args)
+        calls = [called(self.function, values) for values in given]
+        for args, named in calls:
+            self._check(*args, **named)
         if not calls:
             return []
         return self._submit(calls) if per_job is None else self._submit_tasks(calls, per_job)

@@ -177,6 +177,23 @@ def test_who_says_how_often_to_retry_gets_so_many_retries(rig: Rig) -> None:
     assert states == [State.READY] * 3 + [State.DEAD]
 
 
+@pytest.mark.parametrize(
+    ("fields", "ended"), [({}, State.FAILED), ({"max_failures": 3}, State.READY)]
+)
+def test_calls_that_all_ended_as_before_are_final_however_far_the_others_got(
+    rig: Rig, fields: dict[str, int], ended: State
+) -> None:
+    rig.submit(backoff_s=0, **fields)
+    worker = rig.worker()
+    for did, state in (("failed", State.READY), ("failed as before", ended)):
+        grant = worker.claim_one()
+        for made in ("progress", "checkpoint"):
+            _progress(rig, grant, made)
+        rig.clock.advance(2 * QUICK.total_seconds())
+        detail = f"ValueError: x\ntask 7 {did}: ValueError: x\n1 of 9 tasks {did}: 7"
+        assert _fails(rig, grant, 1, detail) == state
+
+
 def test_a_retried_job_has_its_second_chance_again(rig: Rig) -> None:
     job_id = rig.submit(backoff_s=0)
     worker = rig.worker()

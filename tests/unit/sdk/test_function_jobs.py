@@ -13,7 +13,7 @@ import cloudpickle
 import forge_client as forge
 import pytest
 from forge_client.sdk import function_runner
-from forge_client.sdk.function_files import project_of, stage
+from forge_client.sdk.function_files import called, project_of, stage
 from forge_client.sdk.function_runner import same_as_json, travelling
 
 if TYPE_CHECKING:
@@ -59,6 +59,43 @@ def test_a_field_that_a_job_does_not_have_is_refused_at_the_decorator() -> None:
     assert repr(trained) == "JobFunction(len)"
     with pytest.raises(forge.ClientError, match="no field 'gpu'"):
         trained.options(gpu=1)  # type: ignore[call-arg]
+
+
+def train(lr: float, epochs: int = 10) -> None:
+    """Take numbers."""
+
+
+def configured(config: dict[str, int], epochs: int = 10) -> None:
+    """Take a dict."""
+
+
+def anything(config, **rest):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN003, ANN201  as users have them
+    """Say nothing of what it takes."""
+
+
+def test_a_dict_alone_gives_arguments_by_their_names() -> None:
+    named: dict[str, Any] = {"lr": 0.1, "epochs": 2}
+    assert called(train, (named,)) == ((), named)
+    assert called(train, (0.1, {})) == ((0.1, {}), {})
+    for taking in (configured, anything, len):
+        assert called(taking, (named,)) == ((named,), {})
+    assert called(anything, ({"config": 1, "x": 2},)) == ((), {"config": 1, "x": 2})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"lr": 0.1, "epoch": 3}, "got an unexpected keyword argument 'epoch'"),
+        ({"epochs": 3}, "missing a required argument: 'lr'"),
+        ({"rate": 0.1}, "{'rate': 0.1} has no name of an argument"),
+    ],
+)
+def test_a_dict_that_does_not_fit_is_refused_before_anything_is_submitted(
+    given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(forge.InvalidInput, match=said) as refused:
+        forge.job(train).map([given])
+    assert "train(lr: 'float', epochs: 'int' = 10)" in refused.value.hint
 
 
 def test_nesting_without_end_is_pickled() -> None:

@@ -26,7 +26,7 @@ from forge_schema.model.spec import KEYS, Option
 from pydantic import AfterValidator
 
 if TYPE_CHECKING:
-    from forge_client import Client, Job
+    from forge_client import Client, Job, JobFunction
 
 # What people may write for a type of the model that is more than its values.
 WRITTEN: dict[Any, Any] = {
@@ -110,16 +110,23 @@ def test_a_field_of_the_model_takes_every_type_that_is_written() -> None:
     assert Request().changed({"from_checkpoint": 7}).from_checkpoint == {"job_id": 7}
 
 
-def well_typed(client: Client) -> Job:
+def well_typed(client: Client, train: JobFunction[[float, int], str]) -> Job:
     """Show that what is right passes the type checker."""
+    train.map([{"rate": 0.1, "epochs": 3}])
+    text: str = train.map([0.1, 1], range(2), per_job=2)[0].result()
+    client.job(text)
     fields: JobSpec = {"name": "x", "gpus": 1, "timeout": "2h", "env": {"A": "b"}, "nodes": "2..8"}
     client.submit_many([{"command": "ls", "memory": "2GiB"}], folder=".")
     client.limit_queue("night", max_gpus=None)
     return client.submit(".", ["ls"], **fields)
 
 
-def wrongly_typed(client: Client) -> None:
+def wrongly_typed(client: Client, train: JobFunction[[float, int], str]) -> None:
     """Show that what is wrong does not."""
+    train.map(["x"], [3])  # type: ignore[list-item]
+    train.map([0.1], ["x"], per_job=2)  # type: ignore[list-item]
+    number: int = train.map([0.1], [3])[0].result()  # type: ignore[assignment]
+    client.limit_queue("night", max_gpus=number)
     client.submit(".", "ls", gpu=1)  # type: ignore[call-arg]
     client.submit(".", "ls", gpus="one")  # type: ignore[arg-type]
     client.submit_many([{"cmd": "ls"}])  # type: ignore[typeddict-unknown-key]

@@ -19,6 +19,8 @@ WRONG = (
     'dry_run(client.submit, ".", "ls", gpus="one")',
     'client.submit_many([{"cmd": "ls"}])',
     'train.submit("0.1")',
+    'train.map(["0.1"])',
+    "train.map([0.1], [3])",
     "text: str = train.submit(0.1).result()",
     "aside: str = client.jobs()",
 )

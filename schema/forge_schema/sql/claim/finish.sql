@@ -5,7 +5,7 @@
 -- expired leases (the sweeper's).
 -- A quick exit with an error ends a job that never made progress if it is `hopeless`, or if the
 -- attempt before ended the same way, unless the submitter chose the number of retries; so does a
--- quick end at the job's own limit of memory.
+-- quick end at the job's own limit of memory. A job of many calls says itself that all ended `as_before`.
 -- A failure that is blamed on the checkpoint that the attempt began with is not charged, and the next
 -- attempt begins with an older one: see `forge_step_back`.
 -- A failed start that this worker would only repeat (`hopeless`) ends the job if it failed the same way
@@ -25,10 +25,10 @@ WITH ended AS (
         %(budgets)s::text[], %(back_off)s::boolean[], %(exit_codes)s::integer[],
         %(details)s::text[], %(gpu_seconds)s::float8[], %(energies)s::float8[],
         %(costs)s::float8[], %(cpu_seconds)s::float8[], %(peak_memories)s::integer[],
-        %(peak_vrams)s::integer[], %(hopeless)s::boolean[]
+        %(peak_vrams)s::integer[], %(hopeless)s::boolean[], %(as_before)s::boolean[]
     ) AS f (
         job_id, token, nonce, reason, budget, back_off, exit_code, detail,
-        gpu_seconds, energy_j, cost, cpu_seconds, peak_memory_mb, peak_vram_mb, hopeless
+        gpu_seconds, energy_j, cost, cpu_seconds, peak_memory_mb, peak_vram_mb, hopeless, as_before
     )
     WHERE lease.job_id = f.job_id AND lease.token = f.token AND lease.nonce = f.nonce
         AND (NOT %(expired_only)s OR lease.expires_at < forge_now())
@@ -57,7 +57,7 @@ WITH ended AS (
         )::integer AS preemptions,
         f.reason, f.budget, f.back_off, f.exit_code, f.detail,
         f.gpu_seconds, f.energy_j, f.cost, f.cpu_seconds, f.peak_memory_mb, f.peak_vram_mb,
-        f.hopeless, lease.progress, forge_now() AS now,
+        f.hopeless, f.as_before, lease.progress, forge_now() AS now,
         (lease.over ->> 'at')::timestamptz AS over_at
 ),
 returned AS (
@@ -119,7 +119,7 @@ verdict AS (
     ) AS refused ON true
     LEFT JOIN LATERAL (
         SELECT NOT ended.hopeless AS twice
-        WHERE (
+        WHERE ended.as_before AND ended.failures > 1 AND NOT job.spec ? 'max_failures' OR (
                 ended.reason = 'exit_code'
                 -- Beyond the memory that it asked for, not a share of whatever its worker has.
                 OR ended.reason = 'oom' AND EXISTS (

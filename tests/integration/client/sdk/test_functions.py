@@ -116,9 +116,16 @@ def test_a_function_runs_as_a_job_and_what_it_returns_comes_back(
     assert cause.status.exit_code == 1
     with pytest.raises(forge.JobFailed, match="no data"):
         plain.job(failed.id).result()
-    wrong = plain.options(max_failures=0).submit("wrong", "lr", 7)
-    with pytest.raises(ValueError, match=r"\('lr', 7\)"):
-        wrong.result(WAIT_S)
+    impatient = plain.options(backoff=0.1)
+    wrong = impatient.submit("wrong", "lr", 7)
+    # One of two calls succeeds, which is progress of the job, but none of the other one.
+    packed = impatient.map(["sum", "wrong"], [1, "lr"], [10, 7], per_job=2)
+    for same in (wrong, packed[1]):
+        with pytest.raises(ValueError, match=r"\('lr', 7\)"):
+            same.result(WAIT_S)
+        assert (same.state, same.status().attempt) == ("failed", 2)
+        assert str(same.status().detail).startswith("failed the same way twice: ValueError: ")
+    assert (packed[0].result(), packed[0].last_metrics()) == (11, {"step": 2, "total": 2})
     with pytest.raises(OutOfDataError):
         asyncio.run(asyncio.wait_for(awaited(failed), WAIT_S))
 
