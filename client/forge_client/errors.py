@@ -87,10 +87,6 @@ class InvalidInput(ClientError):
     exits_with = ExitCode.USAGE
 
 
-class OptionInvalid(InvalidInput):
-    """An option of a command, or an argument of a call, cannot be used."""
-
-
 class NotFound(ClientError):
     """There is none of that name or id, or it is not yours to see."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from platformdirs import user_state_path
 
-from forge_client.errors import ClientError, OptionInvalid
+from forge_client.errors import ClientError, InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ def named(name: str) -> tuple[int, int]:
     """
     match = HOST.fullmatch(name)
     if match is None:
-        raise OptionInvalid(
+        raise InvalidInput(
             f"{name!r} is not a job's name for ssh", hint="write job-7, or job-7-1 for its rank 1"
         )
     return int(match[1]), int(match[2] or 0)
@@ -207,7 +207,7 @@ def _require_free(local: int, port: int) -> None:
     except OSError as error:
         # A process of `forge up` listens on this machine itself.
         own = f"if the job runs here as a process, {LOOPBACK}:{local} is the job; else "
-        raise OptionInvalid(
+        raise InvalidInput(
             f"port {local} of this machine cannot be used: {error.strerror}",
             hint=f"{own if local == port else ''}choose another for it, as in 9999:{port}",
         ) from error

@@ -17,14 +17,15 @@ from forge_schema.model.quantities import size_text
 from forge_schema.zstd import CHECKED, ZstdFile
 
 from forge_client import default_paths
-from forge_client.project.listing import BundleEntry, BundleError, Listing, readable
+from forge_client.errors import InvalidInput
+from forge_client.project.listing import BundleEntry, Listing, not_packed, readable
 from forge_client.project.scan import scan
 from forge_client.uploads import Bundle, Progress
 
 if TYPE_CHECKING:
     from forge_schema.model.stored import Segment
 
-__all__ = ["BundleError", "Listing", "pack", "pack_listing", "scan"]
+__all__ = ["Listing", "pack", "pack_listing", "scan"]
 
 LARGEST_FILE = 8**11 - 1  # the limit of a tar header without extensions
 BIGGEST_SHOWN = 5
@@ -75,7 +76,7 @@ def pack(folder: Path, out: Path, *, limit_bytes: int, progress: Progress | None
     `limit_bytes` limits the total size of the files, before compression.
 
     Raises:
-        BundleError: the folder is too large, or something in it cannot be packed.
+        InvalidInput: the folder is too large, or something in it cannot be packed.
     """
     return pack_listing(scan(folder), out, limit_bytes=limit_bytes, progress=progress)
 
@@ -86,7 +87,7 @@ def pack_listing(
     """Pack the result of `scan`, as `pack` does.
 
     Raises:
-        BundleError: it is too large, or a file has changed since it was listed.
+        InvalidInput: it is too large, or a file has changed since it was listed.
     """
     refuse_too_large(listing, limit_bytes)
     with _partial(out) as file:
@@ -105,13 +106,13 @@ def pack_listing(
 
 
 def refuse_too_large(listing: Listing, limit_bytes: int) -> None:
-    """Check the size of the files; `BundleError` if they are too large."""
+    """Check the size of the files; `InvalidInput` if they are too large."""
     total = listing.total_bytes
     biggest = heapq.nlargest(BIGGEST_SHOWN, listing.files, key=lambda entry: entry.size)
     if total <= limit_bytes and all(entry.size <= LARGEST_FILE for entry in biggest):
         return
     shown = ", ".join(f"{entry.name} ({size_text(entry.size)})" for entry in biggest)
-    raise BundleError(
+    raise not_packed(
         f"{listing.root} contains {size_text(total)}, more than the limit of"
         f" {size_text(limit_bytes)}; the biggest files: {shown}",
         code="bundle_too_large",
@@ -123,7 +124,7 @@ def add(tar: tarfile.TarFile, entry: BundleEntry, progress: Progress | None) -> 
     """Add an entry to an archive.
 
     Raises:
-        BundleError: the file has changed since it was listed, or cannot be read.
+        InvalidInput: the file has changed since it was listed, or cannot be read.
     """
     info = tarfile.TarInfo(entry.name)  # its defaults are mtime 0, uid 0, gid 0 and no names
     info.mode = 0o755 if entry.folder or entry.executable else 0o644
@@ -165,8 +166,8 @@ class _Source:
         if (status.st_size, status.st_mtime_ns) != (self._entry.size, self._entry.mtime_ns):
             raise self._changed()
 
-    def _changed(self) -> BundleError:
-        return BundleError(
+    def _changed(self) -> InvalidInput:
+        return not_packed(
             f"{self._entry.name} changed while it was packed",
             code="file_changed",
             hint="try again when nothing writes to the folder, or list the file in .forgeignore",

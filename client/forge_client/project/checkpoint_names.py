@@ -2,7 +2,7 @@
 
 import re
 
-from forge_client.errors import OptionInvalid
+from forge_client.errors import InvalidInput
 
 OWN_NAME = re.compile(r"[0-9]+\.[0-9]+")
 NAME = re.compile(r"(?P<job_id>[0-9]+)(:(?P<attempt>[0-9]+)\.(?P<number>[0-9]+))?")
@@ -40,7 +40,7 @@ def own_checkpoint(job_id: int, name: str) -> tuple[int, int]:
     except ValueError:
         parts = {}
     if parts.get("job_id") != job_id or "attempt" not in parts:
-        raise OptionInvalid(
+        raise InvalidInput(
             f"{name!r} is not a checkpoint of job {job_id}",
             hint=f"write ATTEMPT.NUMBER as `forge checkpoints {job_id}` shows them; only a new job"
             " can start from another job's: forge rerun",

@@ -17,15 +17,11 @@ MANIFEST = "manifest.json"
 Bar = Callable[[str, int], AbstractContextManager[Progress]]
 
 
-class ImageTarUnfit(InvalidInput):
-    """The file is not a saved image."""
-
-
 def read(path: Path, bar: Bar) -> ImageTar:
     """Read a saved image once, without keeping it in memory.
 
     Raises:
-        ImageTarUnfit: there is no such file, or `docker save` did not write it.
+        InvalidInput: there is no such file, or `docker save` did not write it.
     """
     try:
         _check(path)
@@ -49,5 +45,5 @@ def _check(path: Path) -> None:
         raise _unfit(path, "is not an uncompressed tar; uncompress it first") from error
 
 
-def _unfit(path: Path, what: str) -> ImageTarUnfit:
-    return ImageTarUnfit(f"{path} {what}", hint="create it with: docker save IMAGE > image.tar")
+def _unfit(path: Path, what: str) -> InvalidInput:
+    return InvalidInput(f"{path} {what}", hint="create it with: docker save IMAGE > image.tar")

@@ -170,10 +170,9 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-class BundleError(InvalidInput):
-    """The folder cannot be packed into a bundle."""
-
-    code = "bundle_invalid"
+def not_packed(message: str, hint: str = "", code: str = "bundle_invalid") -> InvalidInput:
+    """Return the error of a folder that cannot be packed into a bundle."""
+    return InvalidInput(message, hint, code=code)
 
 
 @dataclass(frozen=True)
@@ -268,17 +267,17 @@ def _in_memory(folder: Path) -> bool:
 
 @contextmanager
 def readable(name: str) -> Iterator[None]:
-    """Turn an error from reading something into a `BundleError` that names it."""
+    """Turn an error from reading something into an error that names it."""
     try:
         yield
     except FileNotFoundError as error:
-        raise BundleError(
+        raise not_packed(
             f"{name} disappeared while it was packed",
             code="file_changed",
             hint="try again when nothing writes to the folder",
         ) from error
     except OSError as error:
-        raise BundleError(
+        raise not_packed(
             f"{name} cannot be read: {error.strerror}",
             code="file_unreadable",
             hint=f"give yourself permission to read it, or {IGNORE_HINT}",

@@ -32,7 +32,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from forge_client.errors import FIELDS_HINT, ClientError, OptionInvalid
+from forge_client.errors import FIELDS_HINT, ClientError, InvalidInput
 from forge_client.project import FILE, IMAGE_WAYS, Requested, in_unit
 from forge_client.project.checkpoint_names import parsed
 
@@ -354,7 +354,7 @@ BOUND = re.compile(r"(must be at (?:most|least) )(\d+(?:\.\d+)?)")
 
 def nothing_to_keep(folder: object) -> ClientError:
     """Return the error for a template without a field."""
-    return OptionInvalid(
+    return InvalidInput(
         f"there is nothing to save: {folder or 'no folder'} has no {FILE}, and there is no command",
         hint=f"write the job into {FILE}, or give its command",
     )
@@ -368,7 +368,7 @@ def refused(first: Mapping[str, Any], *, of_job: bool = True) -> ClientError:
     # An option or a key of forge.toml, whichever table it is in.
     field = ".".join(str(part) for part in first["loc"]).removeprefix("resources.")
     if first["type"] == "extra_forbidden":
-        return _unknown(field) if of_job else OptionInvalid(f"there is no {field!r}")
+        return _unknown(field) if of_job else InvalidInput(f"there is no {field!r}")
     fault = in_own_words(_fault(field, first))
     # Where the fault says what to write, a list of all options says less.
     hint = FIELDS_HINT if of_job and "write " not in fault else ""
@@ -391,8 +391,8 @@ def invalid(error: ValidationError, known: Iterable[str] = ()) -> ClientError:
     field = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         hint = _meant(field, known)
-        return OptionInvalid(f"there is no {field!r}", hint=hint)
-    return OptionInvalid(_fault(field, first))
+        return InvalidInput(f"there is no {field!r}", hint=hint)
+    return InvalidInput(_fault(field, first))
 
 
 def _unknown(field: str) -> ClientError:

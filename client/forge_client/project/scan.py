@@ -12,6 +12,7 @@ from pathlib import Path
 from forge_schema.model.bundles import folded_name, link_fault, name_fault
 from forge_schema.model.quantities import counted
 
+from forge_client.errors import InvalidInput
 from forge_client.project.git.tree import Rules, Tree
 from forge_client.project.listing import (
     ALWAYS,
@@ -19,11 +20,11 @@ from forge_client.project.listing import (
     IGNORE_HINT,
     OLD_RESULTS,
     BundleEntry,
-    BundleError,
     Guard,
     LeftOut,
     Listing,
     is_always_out,
+    not_packed,
     readable,
 )
 
@@ -47,7 +48,7 @@ def _require_project(root: Path) -> None:
     if not (is_home or str(root) == "/") or any((root / name).exists() for name in PROJECT_MARKS):
         return
     what = "the whole file system" if str(root) == "/" else "your home folder"
-    raise BundleError(
+    raise not_packed(
         f"{root} is {what}, not a project",
         code="bundle_invalid",
         hint="name the folder with the job's code; a home that is a project has a forge.toml",
@@ -66,14 +67,14 @@ def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
         include: patterns as in .gitignore, of files to list that would otherwise be left out.
 
     Raises:
-        BundleError: there is no such folder, or it has entries that cannot be packed.
+        InvalidInput: there is no such folder, or it has entries that cannot be packed.
     """
     if not folder.exists():
-        raise BundleError(
+        raise not_packed(
             f"folder {folder} does not exist", code="folder_missing", hint="check the path"
         )
     if not folder.is_dir():
-        raise BundleError(
+        raise not_packed(
             f"{folder} is not a folder",
             code="not_a_folder",
             hint="the folder comes first: forge submit . -- python train.py",
@@ -112,7 +113,7 @@ class _Scan:
     tree: Tree
     left_out: list[LeftOut] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
-    faults: list[BundleError] = field(default_factory=list)
+    faults: list[InvalidInput] = field(default_factory=list)
     seen: dict[str, str] = field(default_factory=dict)
     open_folders: list[tuple[int, int]] = field(default_factory=list)
     copying: bool = False
@@ -143,7 +144,7 @@ class _Scan:
         folder = path.is_dir() if link else child.is_dir(follow_symlinks=False)
         try:
             return self._listed(path, name, rules, folder=folder, link=link)
-        except BundleError as error:
+        except InvalidInput as error:
             if error.code in FATAL:
                 raise
             self.faults.append(error)
@@ -190,20 +191,20 @@ class _Scan:
             return [BundleEntry(name, path, folder=True), *inside] if inside or empty else []
         if stat.S_ISREG(status.st_mode):
             return [_file(name, path, status)]
-        raise BundleError(f"{name} is neither a file nor a folder", hint=IGNORE_HINT)
+        raise not_packed(f"{name} is neither a file nor a folder", hint=IGNORE_HINT)
 
     def _admit(self, name: str) -> None:
         if fault := name_fault(name):
-            raise BundleError(f"{name!r} {fault}", code="name_refused", hint=IGNORE_HINT)
+            raise not_packed(f"{name!r} {fault}", code="name_refused", hint=IGNORE_HINT)
         twin = self.seen.setdefault(folded_name(name), name)
         if twin != name:
-            raise BundleError(
+            raise not_packed(
                 f"{twin} and {name} are the same name on some file systems",
                 code="name_refused",
                 hint="rename one of them, or list one in .forgeignore",
             )
         if len(self.seen) > MOST_ENTRIES:
-            raise BundleError(
+            raise not_packed(
                 f"{self.root} contains more than {counted(MOST_ENTRIES, 'file')} and folders",
                 code="bundle_too_large",
                 hint="list data and build folders in .forgeignore",
@@ -249,7 +250,7 @@ class _Scan:
     def _copied(self, entry: BundleEntry, target: Path) -> list[BundleEntry]:
         try:
             return self._content(target, entry.name, Rules())
-        except BundleError as error:
+        except InvalidInput as error:
             if error.code in FATAL:
                 raise
             self.faults.append(error)
@@ -258,15 +259,15 @@ class _Scan:
     def _followed(self, path: Path, name: str) -> Path:
         target = Path(os.path.realpath(path))  # unlike resolve(), it accepts circular links
         if not target.is_relative_to(self.root):
-            raise BundleError(
+            raise not_packed(
                 f"{name} is a link to {target}, outside {self.root}",
                 code="link_leaves_folder",
                 hint=f"replace it with a copy, or {IGNORE_HINT}",
             )
         if not target.exists():
-            raise BundleError(f"{name} is a broken link", code="link_broken", hint=_hint(path))
+            raise not_packed(f"{name} is a broken link", code="link_broken", hint=_hint(path))
         if left_out := ALWAYS.intersection(target.relative_to(self.root).parts):
-            raise BundleError(
+            raise not_packed(
                 f"{name} is a link into {min(left_out)}, which is never packed",
                 code="link_leaves_folder",
                 hint=_hint(path),
@@ -305,8 +306,8 @@ def _is_editors_lock(link: Path) -> bool:
     return link.name.startswith(".#") and not link.exists()
 
 
-def _circular(name: str) -> BundleError:
-    return BundleError(f"{name} is a circular link", code="link_circular", hint=IGNORE_HINT)
+def _circular(name: str) -> InvalidInput:
+    return not_packed(f"{name} is a circular link", code="link_circular", hint=IGNORE_HINT)
 
 
 def _plain(path: Path, name: str, target: Path) -> str | None:
@@ -360,7 +361,7 @@ def _file(name: str, path: Path, status: os.stat_result) -> BundleEntry:
     )
 
 
-def _together(faults: Sequence[BundleError]) -> BundleError:
+def _together(faults: Sequence[InvalidInput]) -> InvalidInput:
     """Return one error for all entries that cannot be packed."""
     if len(faults) == 1:
         return faults[0]
@@ -368,8 +369,8 @@ def _together(faults: Sequence[BundleError]) -> BundleError:
     lines = [f"\n  {fault.message}" for fault in faults[:MOST_FAULTS]]
     if more := len(faults) - MOST_FAULTS:
         lines += [f"\n  and {more} more"] if more > 0 else []
-    return BundleError(
+    return not_packed(
         f"{len(faults)} entries of the folder cannot be packed:{''.join(lines)}",
-        code=codes.pop() if len(codes) == 1 else BundleError.code,
+        code=codes.pop() if len(codes) == 1 else "bundle_invalid",
         hint=hints.pop() if len(hints) == 1 else "list them in .forgeignore, or replace them",
     )

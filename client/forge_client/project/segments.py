@@ -13,7 +13,7 @@ from forge_schema.model.stored import Segment, SegmentList
 from forge_schema.zstd import frame
 
 from forge_client.project.bundle import add, refuse_too_large
-from forge_client.project.listing import BundleEntry, BundleError, Listing
+from forge_client.project.listing import BundleEntry, Listing, not_packed
 from forge_client.uploads import Bundle, Progress
 
 # On average. Where the limit cuts depends on what came before, so few segments should reach it.
@@ -27,7 +27,7 @@ def pack_segments(
     """Pack the result of `scan` into files in a folder.
 
     Raises:
-        BundleError: it is too large, or a file has changed since it was listed.
+        InvalidInput: it is too large, or a file has changed since it was listed.
     """
     refuse_too_large(listing, limit_bytes)
     cutter = _Cutter(folder)
@@ -52,7 +52,7 @@ def pack_segments(
 
 def _bundle(listing: Listing, folder: Path, segments: list[Segment]) -> Bundle:
     if len(segments) > MOST_SEGMENTS:
-        raise BundleError(
+        raise not_packed(
             f"{listing.root} is too large for a bundle",
             code="bundle_too_large",
             hint="list files the job does not need in .forgeignore",

@@ -13,7 +13,7 @@ from forge_schema.model.bundles import SEGMENT_BYTES
 from forge_schema.model.reading import is_handle
 from forge_schema.model.states import Launcher
 
-from forge_client.errors import ClientError, OptionInvalid
+from forge_client.errors import ClientError, InvalidInput
 from forge_client.project import IMAGE_WAYS, no_command
 from forge_client.project.bundle import Listing, pack, pack_listing, packed_before, remember
 from forge_client.project.environment.packages import WithPackages, choose_packages
@@ -216,7 +216,7 @@ def repeated(job: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 
     changed = Request().changed(changes)
     if changed.extras or changed.groups:
-        raise OptionInvalid(
+        raise InvalidInput(
             "a job that runs again has the packages that were locked for it, without more extras"
             " or groups",
             hint="submit its folder again with them; `forge code JOB` fetches it",
@@ -268,7 +268,7 @@ def _check_dockerfile(request: Request, listing: Listing, below: Mapping[str, An
     named = any(getattr(request, way) for way in IMAGE_WAYS)
     path = request.dockerfile if named else below.get("dockerfile")
     if path and not any(entry.name == path for entry in listing.files):
-        raise OptionInvalid(
+        raise InvalidInput(
             f"the Dockerfile {path!r} is not among the project's files",
             hint="check the path, or upload it with --include if .gitignore leaves it out",
         )
@@ -280,7 +280,7 @@ def _check_folder(path: str | None, listing: Listing) -> None:
             continue
         if path and f"{path}/".startswith(f"{entry.name}/"):
             kind = "file" if entry.link is None else "link"
-            raise OptionInvalid(
+            raise InvalidInput(
                 f"{entry.name!r} is a {kind} of the project,"
                 f" so {path!r} cannot be the checkpoint folder",
                 hint="name a folder with --checkpoint-dir, which need not exist yet",

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from forge_schema.model.quantities import counted
 
-from forge_client.errors import OptionInvalid
+from forge_client.errors import InvalidInput
 from forge_client.project import task_runner
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.matrix import NAME_LENGTH
@@ -26,7 +26,7 @@ T = TypeVar("T")
 def packs(tasks: Sequence[T], per_job: int) -> list[Sequence[T]]:
     """Return tasks in packs of so many; `ClientError` if a job cannot have so many tasks."""
     if not 1 <= per_job <= MOST_TASKS:
-        raise OptionInvalid(
+        raise InvalidInput(
             f"a job cannot have {counted(per_job, 'task')}",
             hint=f"pack 1 to {MOST_TASKS} of them into a job",
         )

@@ -13,7 +13,7 @@ from forge_schema.model import quantities
 from forge_schema.model.errors import nearest
 from forge_schema.model.quantities import counted, names_text
 
-from forge_client.errors import ClientError, OptionInvalid
+from forge_client.errors import ClientError, InvalidInput
 
 if TYPE_CHECKING:
     from forge_schema.model.admin import Approved, Team, TeamStatus
@@ -236,7 +236,7 @@ def require_moment(name: str, text: str) -> None:
     try:
         quantities.moment(text, datetime.now(UTC))
     except ValueError as error:
-        raise OptionInvalid(f"{name}: {error}", quantities.MOMENTS_HINT) from None
+        raise InvalidInput(f"{name}: {error}", quantities.MOMENTS_HINT) from None
 
 
 def age(name: str, given: timedelta | str, backend: Backend) -> timedelta:
@@ -254,5 +254,5 @@ def age(name: str, given: timedelta | str, backend: Backend) -> timedelta:
         now = backend.overview().at
         back = now - quantities.moment(given, now, None)
     if back < timedelta(seconds=1):
-        raise OptionInvalid(f"{name}: {given!r} has not come yet", quantities.MOMENTS_HINT)
+        raise InvalidInput(f"{name}: {given!r} has not come yet", quantities.MOMENTS_HINT)
     return back

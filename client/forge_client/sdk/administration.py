@@ -29,7 +29,7 @@ from pydantic import BaseModel, ValidationError
 
 from forge_client.backend import Backend, Check
 from forge_client.connection import reached, vouched
-from forge_client.errors import OptionInvalid
+from forge_client.errors import InvalidInput
 from forge_client.project.request import invalid, several
 from forge_client.results.names import (
     age,
@@ -418,6 +418,6 @@ def _labels(labels: Mapping[str, str] | None) -> Mapping[str, str] | None:
     texts = [*labels, *labels.values()] if isinstance(labels, Mapping) else [None]
     if labels is None or all(isinstance(text, str) for text in texts):
         return labels
-    raise OptionInvalid(
+    raise InvalidInput(
         f"labels are a dictionary of texts, and not {labels!r}", hint='write labels={"team": "nlp"}'
     )

@@ -13,7 +13,8 @@ from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_typ
 from forge_schema.model.quantities import names_text, seconds
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from forge_client.errors import FIELDS_HINT, ClientError, OptionInvalid
+from forge_client.errors import FIELDS_HINT, ClientError, InvalidInput
+from forge_client.project.request import KNOWN
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,18 +42,57 @@ IN_PYTHON = {
     "write it after --, as in `forge submit . -- python train.py`, or as `command` in forge.toml": (
         'give one, as in command="python train.py", or write it into forge.toml'
     ),
-    "`forge ps` lists": "client.jobs() lists",
-    "`forge sweep list` lists": "client.sweeps() lists",
-    "`forge queue list` lists": "client.queues() lists",
-    "`forge worker list` lists": "client.workers() lists",
-    "`forge approve` lists": "client.approvals() lists",
 }
-# Of a job that has an id.
-OF_A_JOB = {
-    re.compile(r"`forge rerun (\d+) -- COMMAND`"): r"client.job(\1).rerun(command)",
-    re.compile(r"`forge logs (\d+)`"): r"client.job(\1).logs()",
-    re.compile(r"`forge show (\d+)`"): r"client.job(\1).status()",
+# What a command that an error names is here.
+CALLS = {
+    "approve": "client.approvals()",
+    "benchmark": "client.benchmark()",
+    "doctor": "client.health()",
+    "input list": "client.inputs()",
+    "invite": "client.invite()",
+    "key create": "client.create_key()",
+    "key list": "client.keys()",
+    "notification add": "client.add_notification()",
+    "notification deliveries": "client.deliveries()",
+    "notification list": "client.notifications()",
+    "notification setup": "client.set_notifier()",
+    "ps": "client.jobs()",
+    "queue list": "client.queues()",
+    "schedule list": "client.schedules()",
+    "schedule pause": "client.pause_schedule()",
+    "submit": "client.submit()",
+    "sweep list": "client.sweeps()",
+    "team join": "client.change_team()",
+    "team list": "client.teams()",
+    "team show": "client.team()",
+    "template list": "client.templates()",
+    "worker add": "client.add_worker()",
+    "worker create": "client.create_worker()",
+    "worker delete": "client.delete_worker()",
+    "worker list": "client.workers()",
 }
+CALLS_OF_A_JOB = {
+    "cancel": "cancel()",
+    "checkpoints": "checkpoints()",
+    "code": "code()",
+    "logs": "logs()",
+    "rerun": "rerun()",
+    "retry": "retry()",
+    "show": "status()",
+    "tag remove": "annotate()",
+}
+COMMAND = re.compile(r"`forge ([^`]+)`")
+# An option, with a value that shows what one looks like; not of another program's command.
+OPTION = re.compile(r"`[^`]*`|(?<![\w-])--([a-z][a-z-]+)(?: (['\d.][^\s,;]*))?")
+# Options that are arguments here, beside the fields of a job; some under another name.
+ARGUMENTS = {name.replace("_", "-"): name for name in KNOWN} | {
+    name.replace("_", "-"): name
+    for name in (
+        *("database_url", "everyone", "include", "parallel", "role", "server", "store_url"),
+        *("team", "tls_ca", "url"),
+    )
+}
+ARGUMENTS |= {"api-key-file": "api_key", "dir": "up_dir", "no-install": "requirements=False"}
 # The SDK's own classes, which import this module.
 OURS = {"Job": "a job", "Sweep": "a sweep"}
 
@@ -102,17 +142,37 @@ def in_python() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        error.message, error.hint = map(_in_python, (error.message, error.hint))
+        error.message, error.hint = in_calls(error.message), in_calls(error.hint, options=True)
         error.args = (error.message,)
         raise
 
 
-def _in_python(text: str) -> str:
+def in_calls(text: str, *, options: bool = False) -> str:
+    """Say in Python what a text says in commands, and in options if they are the reader's own."""
     for theirs, ours in IN_PYTHON.items():
         text = text.replace(theirs, ours)
-    for command, call in OF_A_JOB.items():
-        text = command.sub(call, text)
-    return text
+    text = COMMAND.sub(_call, text)
+    return OPTION.sub(_argument, text) if options else text
+
+
+def _call(command: re.Match[str]) -> str:
+    words = command[1].split()
+    job = next((word for word in words if word.isdecimal() or word == "JOB"), None)
+    for verb in (" ".join(words[:2]), words[0]):
+        if verb in CALLS:
+            return CALLS[verb]
+        if verb in CALLS_OF_A_JOB and job:
+            return f"client.job({job.lower()}).{CALLS_OF_A_JOB[verb]}"
+    return command[0]
+
+
+def _argument(option: re.Match[str]) -> str:
+    if option[1] not in ARGUMENTS:
+        return option[0]
+    name, value = ARGUMENTS[option[1]], option[2]
+    if value is None:
+        return f"`{name}`"
+    return f"{name}={value}" if value[0] != "." else f'{name}="{value}"'
 
 
 def duration(name: str, given: timedelta | str) -> timedelta:
@@ -124,7 +184,7 @@ def duration(name: str, given: timedelta | str) -> timedelta:
     try:
         return timedelta(seconds=seconds(given)) if isinstance(given, str) else given
     except (ValueError, OverflowError):
-        raise OptionInvalid(
+        raise InvalidInput(
             f"{name}: {given!r} is not a duration", 'write "90s", "30m" or "7d"'
         ) from None
 
@@ -142,7 +202,7 @@ def lifetime(lasts: timedelta | str | None) -> timedelta | None:
     """
     span = None if lasts is None else duration("lasts", lasts)
     if span is not None and span < timedelta(seconds=1):
-        raise OptionInvalid(f"lasts: {lasts!r} is below a second", 'write "12h" or "30d"')
+        raise InvalidInput(f"lasts: {lasts!r} is below a second", 'write "12h" or "30d"')
     return span
 
 
@@ -173,7 +233,7 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:  # noqa: ANN401 - an annotation 
 def _taken(name: str, kinds: tuple[Any, ...], given: object) -> object:
     """Return an argument, a number of numpy's as Python's and an iterable as a list."""
     if name in COUNTS and type(given) is int and given < 1:
-        raise OptionInvalid(f"{name}: {given} is less than 1", "write 1 or more")
+        raise InvalidInput(f"{name}: {given} is less than 1", "write 1 or more")
     if {float, timedelta} <= {*kinds} and isinstance(given, str):
         return duration(name, given).total_seconds()
     if bool in kinds or not isinstance(given, bool):  # which Python takes for a number
@@ -183,7 +243,7 @@ def _taken(name: str, kinds: tuple[Any, ...], given: object) -> object:
     hint = f"write {names_text(wanted, len(wanted), last='or')}"
     if name in SECONDS and (count := _seconds(given)) is not None:
         hint = f"it is in seconds: write {count:g}"
-    raise OptionInvalid(f"{name}: {given!r} is of the wrong kind", hint)
+    raise InvalidInput(f"{name}: {given!r} is of the wrong kind", hint)
 
 
 @cache
@@ -212,4 +272,4 @@ def require_choice(name: str, value: str, choices: Sequence[str]) -> None:
     """
     if value not in choices:
         meant = f"write {names_text([*choices], len(choices), last='or')}"
-        raise OptionInvalid(f"{name}: {value!r} is not known", meant)
+        raise InvalidInput(f"{name}: {value!r} is not known", meant)

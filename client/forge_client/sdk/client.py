@@ -9,7 +9,7 @@ from forge_schema.model.results import Experiment, GroupedBy, Run, RunGroup
 
 from forge_client import settings
 from forge_client.connection import connect
-from forge_client.errors import OptionInvalid
+from forge_client.errors import InvalidInput
 from forge_client.findings import sweeps
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import NAME, Scalar, expanded, from_toml, left_out, sweep_name
@@ -18,7 +18,7 @@ from forge_client.project.submission import PYTEST, called
 from forge_client.project.tasks import packing
 from forge_client.results.names import whole_name
 from forge_client.sdk.administration import Administration
-from forge_client.sdk.arguments import checked, checked_verbs, require_choice
+from forge_client.sdk.arguments import checked, checked_verbs, in_calls, require_choice
 from forge_client.sdk.job import Job
 from forge_client.sdk.plans import Plans
 from forge_client.sdk.rows import FoundRows, Rows
@@ -145,7 +145,7 @@ class Client(Plans, Administration):
         asked = requests(project, jobs, config=config)
         is_plain = not config and not any(request.kind for request in asked)
         if is_plain and (note := left_out(project.matrix)):
-            warn(note.replace("`forge benchmark`", "`client.benchmark`"))
+            warn(in_calls(note))
         parcel = packed(project, root, asked, limit=limit, config=config)
         return [Job(self.backend, job_id) for job_id in self.sender.submit(parcel, asked)]
 
@@ -392,7 +392,7 @@ class Client(Plans, Administration):
 def _sets(values: Iterable[Mapping[str, object]]) -> Iterator[Mapping[str, object]]:
     for chosen in values:
         if not isinstance(chosen, Mapping):
-            raise OptionInvalid(
+            raise InvalidInput(
                 f"map: {chosen!r} is not the values of one job",
                 hint='give a list with a dictionary for each job: [{"lr": 0.1}, {"lr": 0.01}]',
             )
@@ -409,7 +409,7 @@ def _filled(command: Sequence[str], values: Mapping[str, object]) -> list[str]:
 def _value(placeholder: str, values: Mapping[str, object]) -> str:
     name = placeholder[1:-1]
     if name not in values:
-        raise OptionInvalid(
+        raise InvalidInput(
             f"the command has {placeholder}, but one of the jobs has values only for"
             f" {', '.join(map(str, values)) or 'no name'}",
             hint=f"add one; {name!r}: {placeholder!r} keeps the braces",

@@ -12,7 +12,7 @@ from threading import RLock
 from types import ModuleType
 from typing import Any
 
-from forge_client.errors import ClientError, OptionInvalid
+from forge_client.errors import ClientError, InvalidInput
 from forge_client.project import FILE, task_runner
 from forge_client.project.bundle import scan
 from forge_client.project.forge_toml import Project
@@ -171,7 +171,7 @@ def called(function: Callable[..., Any], values: tuple[Any, ...]) -> Call:
     if keyword or any(name in signature.parameters for name in named):
         return (), {**named}
     if kind in PLAIN:
-        raise OptionInvalid(
+        raise InvalidInput(
             f"{function.__name__}.map: {named!r} has no name of an argument",
             hint=f"it is {function.__name__}{signature}; a dict gives arguments by their names",
         )

@@ -21,7 +21,7 @@ from forge_schema.model.job import JobStatus
 from forge_schema.model.states import StateWord
 
 from forge_client.backend import Backend
-from forge_client.errors import ClientError, OptionInvalid
+from forge_client.errors import ClientError, InvalidInput
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import Scalar
 from forge_client.project.request import check_fields, several
@@ -333,7 +333,7 @@ class JobFunction(Generic[P, R]):
         try:
             given = [*zip(*arguments, strict=True)]
         except ValueError:
-            raise OptionInvalid(
+            raise InvalidInput(
                 f"{self.__name__}.map: the iterables do not have the same length",
                 hint="give as many values of each argument",
             ) from None
@@ -375,14 +375,14 @@ class JobFunction(Generic[P, R]):
         """Refuse here what could only fail in the job."""
         kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
         if any(is_one(self.function) for is_one in kinds):
-            raise OptionInvalid(
+            raise InvalidInput(
                 f"{self.__name__} is async or a generator, and a job needs a plain function",
                 hint="wrap it: def main(): return asyncio.run(…), or return list(…)",
             )
         try:
             inspect.signature(self.function).bind(*args, **kwargs)
         except TypeError as error:
-            raise OptionInvalid(
+            raise InvalidInput(
                 f"{self.__name__}: {error}",
                 hint=f"it is {self.__name__}{inspect.signature(self.function)}",
             ) from None

@@ -244,18 +244,24 @@ class Job:
         """
         return self.backend.cancel(self.id, reason=reason) in {"running", "cancelled"}
 
-    def retry(self, from_checkpoint: str | None = None) -> None:
-        """Queue the failed job again, with all retries restored.
+    def retry(self, from_checkpoint: str | None = None) -> bool:
+        """Queue the failed job again, with all retries restored; return whether it had failed.
 
         Args:
             from_checkpoint: the checkpoint of this job to begin with, such as `1.31`, if it is not
                 its newest.
 
         Raises:
-            ClientError: it has not failed, or has no such checkpoint.
+            ClientError: it has no such checkpoint.
         """
         chosen = own_checkpoint(self.id, from_checkpoint) if from_checkpoint else None
-        self.backend.retry(self.id, checkpoint=chosen)
+        try:
+            self.backend.retry(self.id, checkpoint=chosen)
+        except ClientError as error:
+            if error.code != "not_retryable":
+                raise
+            return False
+        return True
 
     def preempt(self) -> bool:
         """Preempt the running job, as a spot notice would; return whether it was asked to end.

@@ -9,7 +9,7 @@ from forge_schema.model.job import RegisteredInput, Schedule, Template
 from forge_schema.model.notifications import Delivery, KeptNotification, Notification, Notifier
 
 from forge_client.backend import Backend
-from forge_client.errors import OptionInvalid
+from forge_client.errors import InvalidInput
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import nothing_to_keep, several
 from forge_client.project.submit import planned_again
@@ -191,7 +191,7 @@ class Plans:
         targets = {"webhook": webhook, "slack": slack, "email": email}
         given = [(kind, target) for kind, target in targets.items() if target is not None]
         if len(given) > 1:
-            raise OptionInvalid(
+            raise InvalidInput(
                 "a notification has one target", hint="give one of webhook, slack and email"
             )
         kind, target = given[0] if given else (None, None)

@@ -13,7 +13,7 @@ from numbers import Integral, Rational, Real
 from typing import TYPE_CHECKING, Any, ParamSpec, overload
 
 from forge_client.backend import Backend
-from forge_client.errors import OptionInvalid
+from forge_client.errors import InvalidInput
 from forge_client.project import submit
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import NAME, Scalar
@@ -99,7 +99,7 @@ def dry_run(
     """
     kind = type(getattr(verb, "__self__", None)).__module__.partition(".")[0]
     if kind != OURS or getattr(verb, "__name__", "") not in SUBMITTING:
-        raise OptionInvalid(
+        raise InvalidInput(
             f"{verb!r} is nothing that submits",
             hint='give it and its arguments: dry_run(client.submit, ".", "python train.py")',
         )
@@ -171,7 +171,7 @@ def requests(
 def _fields(job: Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(job, Mapping):
         return job
-    raise OptionInvalid(
+    raise InvalidInput(
         f"{job!r} is not the fields of a job",
         hint='give a dictionary for each job, such as {"command": "python train.py"}',
     )

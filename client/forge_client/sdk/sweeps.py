@@ -10,7 +10,7 @@ from forge_schema.model.results import SweepCancelled, SweepPoint
 from pydantic import PrivateAttr
 
 from forge_client.backend import Backend
-from forge_client.errors import OptionInvalid, Outage, as_client_error
+from forge_client.errors import InvalidInput, Outage, as_client_error
 from forge_client.findings import all_points
 from forge_client.project.request import several
 from forge_client.results.comparison import PointGroup
@@ -106,7 +106,7 @@ def _each(jobs: Iterable[J | FoundJob] | J) -> Iterable[J]:
     each = [row.job if isinstance(row, FoundJob) else row for row in each]
     for job in each:
         if not isinstance(job, Job):
-            raise OptionInvalid(f"jobs: {job!r} is not a job", "give what `submit` has returned")
+            raise InvalidInput(f"jobs: {job!r} is not a job", "give what `submit` has returned")
     return each
 
 

@@ -15,7 +15,7 @@ from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from forge_client.errors import OptionInvalid
+from forge_client.errors import InvalidInput
 from forge_client.project.matrix import Scalar
 from forge_client.search.plan import Plan, setting
 
@@ -31,7 +31,7 @@ def sampler(plan: Plan, seed: int | None = None) -> BaseSampler:
     known = _parameters(made)
     if "seed" in known and "seed" in options:
         # Each trial would have the same one, and so the same point.
-        raise OptionInvalid(
+        raise InvalidInput(
             "--sampler: the seed is an option of its own", f"--seed {options['seed']}"
         )
     if "seed" in known and plan.seed is not None:
@@ -82,7 +82,7 @@ def _theirs(name: str, module: ModuleType, kind: str, option: str) -> Any:  # no
     }
     short_name = name.lower().replace("_", "").replace("-", "")
     if (known := kinds.get(SHORT.get(short_name, short_name))) is None:
-        raise OptionInvalid(
+        raise InvalidInput(
             f"{option} {name}: Optuna has no such {kind.lower()}",
             f"choose one of {', '.join(sorted(kinds))}; or name your own, module:Class",
         )
@@ -94,7 +94,7 @@ def _own(name: str, option: str) -> Any:  # noqa: ANN401 - whatever it names
     try:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise OptionInvalid(f"{option} {name}: {error}", "it must be importable here") from error
+        raise InvalidInput(f"{option} {name}: {error}", "it must be importable here") from error
 
 
 def _parameters(made: Any) -> Mapping[str, inspect.Parameter]:  # noqa: ANN401 - as above
@@ -107,9 +107,9 @@ def _made(made: Any, options: dict[str, Any], option: str, kind: type) -> Any:  
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             built = made(**options)
     except (TypeError, ValueError, ImportError) as error:
-        raise OptionInvalid(f"{option}: {error}", f"see Optuna's {made.__name__}") from error
+        raise InvalidInput(f"{option}: {error}", f"see Optuna's {made.__name__}") from error
     if not isinstance(built, kind):
-        raise OptionInvalid(
+        raise InvalidInput(
             f"{option}: {made.__name__} is no {kind.__name__}", "name a class of Optuna's"
         )
     return built

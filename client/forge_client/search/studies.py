@@ -21,7 +21,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.schema import CreateSchema
 
-from forge_client.errors import ClientError, OptionInvalid
+from forge_client.errors import ClientError, InvalidInput
 from forge_client.project.matrix import Scalar
 from forge_client.search.lease import StudyLease
 from forge_client.search.plan import LIMITS, Plan, Range
@@ -64,7 +64,7 @@ class Search:
                 study.set_user_attr(PLAN, plan.model_dump(mode="json"))
         search = cls(study, Plan.model_validate(study.user_attrs[PLAN]))
         if search.plan.owner != plan.owner:
-            raise OptionInvalid(
+            raise InvalidInput(
                 f"the study {plan.sweep!r} belongs to {search.plan.owner}",
                 hint="choose another --sweep or --idempotency-key",
             )
@@ -193,7 +193,7 @@ def opened(url: str) -> RDBStorage:
         with reached(FIRST):
             return RDBStorage(url)
     except (ArgumentError, ImportError, ValueError) as error:
-        raise OptionInvalid(
+        raise InvalidInput(
             f"this is not the URL of a storage: {error}",
             hint="write sqlite:////path/studies.db or postgresql+psycopg://…",
         ) from error

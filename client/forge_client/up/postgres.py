@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import psutil
 
-from forge_client.errors import ClientError, OptionInvalid
+from forge_client.errors import ClientError, InvalidInput
 from forge_client.up.folder_access import let_pass, let_read
 
 CALL_S = 180
@@ -296,7 +296,7 @@ def require_usable(folder: Path) -> None:
         ClientError: its name contains a character that a shell interprets.
     """
     if unusable := UNUSABLE & set(str(folder)):
-        raise OptionInvalid(
+        raise InvalidInput(
             f"Postgres cannot run in {folder}: the name contains {' '.join(sorted(unusable))}",
             hint='name another folder with --dir, without $, ", ` and \\',
         )

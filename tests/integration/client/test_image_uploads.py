@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_client import ClientError
 from forge_client.direct.backend import DirectBackend
+from forge_client.errors import InvalidInput
 from forge_client.http import Server
 from forge_client.http.backend import HttpBackend
 from forge_client.project.bundle import pack
 from forge_client.project.forge_toml import Project
-from forge_client.project.image_tar import ImageTarUnfit, read
+from forge_client.project.image_tar import read
 from forge_client.project.request import Request
 from forge_client.project.submission import no_bar, upload_images, with_images
 from forge_client.settings import QueueConnection
@@ -120,7 +121,7 @@ def test_file_that_docker_did_not_save_is_refused_at_once(tmp_path: Path) -> Non
     (tmp_path / "text").write_text("no image")
     (tmp_path / "other").write_bytes(one_file("a", b"b"))
     for name in ("none", "text", "other"):
-        with pytest.raises(ImageTarUnfit) as refused:
+        with pytest.raises(InvalidInput) as refused:
             read(tmp_path / name, no_bar)
         assert "docker save" in refused.value.hint
 

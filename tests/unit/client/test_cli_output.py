@@ -14,10 +14,8 @@ from forge_client.cli.show import output
 from forge_client.cli.show.output import Format
 from forge_client.cli.show.standing import why_in_a_list
 from forge_client.cli.show.waiting import exit_code, wait_for
-from forge_client.errors import BY_EXIT_CODE, MEANINGS, ClientError, ExitCode
+from forge_client.errors import BY_EXIT_CODE, MEANINGS, ClientError, ExitCode, InvalidInput
 from forge_client.http.objects import UrlRefused
-from forge_client.project.image_tar import ImageTarUnfit
-from forge_client.project.listing import BundleError
 from forge_client.results.endings import TWICE, ending
 from forge_schema.model.errors import KINDS
 from support.client.backends import NOON, FakeBackend, ended, job
@@ -83,7 +81,7 @@ def test_an_error_is_of_the_class_of_its_code_also_in_another_process(code: str)
 
 
 def test_a_class_of_its_own_is_caught_with_those_of_its_exit_code() -> None:
-    for kind in (BundleError, ImageTarUnfit, UrlRefused):
+    for kind in (InvalidInput, UrlRefused):
         error = kind("it is so")
         assert error.exit_code == kind.exits_with != ExitCode.FAILED
         assert isinstance(error, BY_EXIT_CODE[error.exit_code])

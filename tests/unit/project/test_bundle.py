@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, InvalidInput
 from forge_client.project.bundle import (
-    BundleError,
     Listing,
     pack,
     pack_listing,
@@ -107,7 +106,7 @@ class TestPack:
                 trees.write(root, tree)
                 assume(not scan(root).left_out)
                 bundle = packed(root, Path(name, "b"))
-            except (BundleError, OSError):
+            except (InvalidInput, OSError):
                 reject()  # a tree that a disk cannot hold, or that a worker would refuse
             extract(bundle.path, Path(name, "out"), limits=ArchiveLimits())
             assert trees.read(Path(name, "out")) == trees.read(root)
@@ -306,7 +305,9 @@ class TestLinks:
         # Emacs', while a file has unsaved changes.
         trees.write(project, {"src/.#b": "ann@lab.123:1700000000"})
         os.mkfifo(project / "src" / "pipe")
-        with pytest.raises(BundleError, match="5 entries of the folder cannot be packed") as caught:
+        with pytest.raises(
+            InvalidInput, match="5 entries of the folder cannot be packed"
+        ) as caught:
             scan(project)
         told = caught.value.message
         assert told.splitlines()[1:] == [
@@ -347,7 +348,7 @@ class TestLinks:
         trees.write(project.parent, {"outside": b"secret", "project/.git/config": b"secret"})
         trees.write(project, {".git/annex/objects/k": b"data"})
         (project / "link").symlink_to(target)
-        with pytest.raises(BundleError, match=r"link is a (link|broken|circular)") as caught:
+        with pytest.raises(InvalidInput, match=r"link is a (link|broken|circular)") as caught:
             scan(project)
         assert caught.value.code == code
         assert ".forgeignore" in caught.value.hint
@@ -356,18 +357,18 @@ class TestLinks:
 
 class TestRefused:
     def test_no_such_folder(self, tmp_path: Path) -> None:
-        with pytest.raises(BundleError, match=r"folder .*nowhere does not exist") as caught:
+        with pytest.raises(InvalidInput, match=r"folder .*nowhere does not exist") as caught:
             scan(tmp_path / "nowhere")
         assert (caught.value.code, caught.value.exit_code) == ("folder_missing", 2)
 
     def test_not_a_folder(self, project: Path) -> None:
-        with pytest.raises(BundleError, match="not a folder") as caught:
+        with pytest.raises(InvalidInput, match="not a folder") as caught:
             scan(project / "train.py")
         assert caught.value.code == "not_a_folder"
 
     def test_too_large_names_the_biggest_files(self, project: Path, tmp_path: Path) -> None:
         trees.write(project, {"data/weights.bin": b"x" * 5_000_000, "notes": b"x" * 2048})
-        with pytest.raises(BundleError) as caught:
+        with pytest.raises(InvalidInput) as caught:
             pack(project, tmp_path / "b", limit_bytes=1_000_000)
         assert caught.value.code == "bundle_too_large"
         assert "data/weights.bin (4.8 MiB), notes (2 KiB)" in caught.value.message
@@ -376,7 +377,7 @@ class TestRefused:
 
     def test_the_limit_itself_is_allowed(self, project: Path, tmp_path: Path) -> None:
         assert pack(project, tmp_path / "b", limit_bytes=15).unpacked_size == 15
-        with pytest.raises(BundleError):
+        with pytest.raises(InvalidInput):
             pack(project, tmp_path / "b", limit_bytes=14)
 
     def test_a_file_that_grows_while_packed(self, project: Path, tmp_path: Path) -> None:
@@ -400,7 +401,7 @@ class TestRefused:
                 change(path)
             reads.append(read)
 
-        with pytest.raises(BundleError, match="log changed") as caught:
+        with pytest.raises(InvalidInput, match="log changed") as caught:
             pack(project, tmp_path / "b", limit_bytes=LIMIT, progress=meanwhile)
         assert caught.value.code == "file_changed"
         assert sorted(tmp_path.iterdir()) == [project]
@@ -421,14 +422,14 @@ class TestRefused:
     ) -> None:
         listing = scan(project)
         (project / "train.py").unlink()
-        with pytest.raises(BundleError, match=r"train\.py disappeared"):
+        with pytest.raises(InvalidInput, match=r"train\.py disappeared"):
             pack_listing(listing, tmp_path / "b", limit_bytes=LIMIT)
 
     def test_a_socket(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(project)  # a socket's path must be short
         with socket.socket(socket.AF_UNIX) as server:
             server.bind("s.sock")
-            with pytest.raises(BundleError, match=r"s\.sock is neither"):
+            with pytest.raises(InvalidInput, match=r"s\.sock is neither"):
                 scan(project)
 
     @pytest.mark.parametrize(
@@ -436,18 +437,18 @@ class TestRefused:
     )
     def test_a_name_that_a_worker_would_refuse(self, project: Path, name: bytes) -> None:
         (project / os.fsdecode(name)).mkdir(parents=True)
-        with pytest.raises(BundleError) as caught:
+        with pytest.raises(InvalidInput) as caught:
             scan(project)
         assert caught.value.code == "name_refused"
 
     def test_names_that_differ_by_case_only(self, project: Path) -> None:
         trees.write(project, {"README": b"", "readme": b""})
-        with pytest.raises(BundleError, match="README and readme"):
+        with pytest.raises(InvalidInput, match="README and readme"):
             scan(project)
 
     def test_folders_too_deep(self, project: Path) -> None:
         (project / ("d/" * 70)).mkdir(parents=True)
-        with pytest.raises(BundleError, match="64 folders deep"):
+        with pytest.raises(InvalidInput, match="64 folders deep"):
             scan(project)
 
 
@@ -469,7 +470,7 @@ def nobodys() -> Iterator[Path]:
 def test_an_unreadable_file_is_named(nobodys: Path) -> None:
     trees.write(nobodys, {"in/open": b"x", "in/shut": b"x"})
     (nobodys / "in" / "shut").chmod(0)
-    with pytest.raises(BundleError, match="shut cannot be read: Permission denied") as caught:
+    with pytest.raises(InvalidInput, match="shut cannot be read: Permission denied") as caught:
         packed(nobodys / "in", nobodys / "b")
     assert caught.value.code == "file_unreadable"
     assert not (nobodys / "b").exists()
@@ -478,7 +479,7 @@ def test_an_unreadable_file_is_named(nobodys: Path) -> None:
 def test_an_unreadable_folder_is_named(nobodys: Path) -> None:
     trees.write(nobodys, {"in/open": b"x", "in/shut/x": b"x"})
     (nobodys / "in" / "shut").chmod(0)
-    with pytest.raises(BundleError, match=r"shut.* cannot be read: Permission denied"):
+    with pytest.raises(InvalidInput, match=r"shut.* cannot be read: Permission denied"):
         scan(nobodys / "in")
     (nobodys / "in" / "shut").chmod(0o700)
 

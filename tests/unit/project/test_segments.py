@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_client.errors import InvalidInput
 from forge_client.project import segments
-from forge_client.project.bundle import BundleError, scan
+from forge_client.project.bundle import scan
 from forge_client.project.segments import pack_segments
 from forge_schema import zstd
 from forge_schema.model.bundles import list_digest
@@ -132,10 +133,10 @@ def test_a_change_within_a_large_file_changes_one_segment(project: Path) -> None
 def test_a_file_that_changes_while_it_is_packed_is_refused(project: Path, tmp_path: Path) -> None:
     listing = scan(project)
     _edit(project)
-    with pytest.raises(BundleError) as caught:
+    with pytest.raises(InvalidInput) as caught:
         pack_segments(listing, tmp_path, limit_bytes=LIMIT)
     assert caught.value.code == "file_changed"
-    with pytest.raises(BundleError, match="more than the limit"):
+    with pytest.raises(InvalidInput, match="more than the limit"):
         pack_segments(listing, tmp_path, limit_bytes=1000)
 
 
@@ -153,6 +154,6 @@ def test_what_is_packed_comes_out_again(tree: trees.Tree, sizes: list[int]) -> N
             trees.write(root, {f"sized-{n}": os.urandom(size) for n, size in enumerate(sizes)})
             assume(not scan(root).left_out)
             bundle, content = packed(root)
-        except (BundleError, OSError):
+        except (InvalidInput, OSError):
             reject()  # a tree that a disk cannot hold, or that a worker would refuse
         assert unpacked(bundle, content, Path(name, "out")) == trees.read(root)

@@ -13,7 +13,7 @@ from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago
-from forge_client.errors import OptionInvalid
+from forge_client.errors import InvalidInput
 from forge_client.results.names import approvals_text, require_present, the_one
 
 PAGE = 1000
@@ -59,7 +59,7 @@ def _approve_sweep(backend: Backend, start: str, owner: str | None, *, yes: bool
     of_sweep = [job for job in waiting if job.sweep == sweep]
     owners = sorted({job.owner for job in of_sweep})
     if len(owners) > 1:
-        raise OptionInvalid(
+        raise InvalidInput(
             f"{', '.join(owners)} have sweeps called {sweep!r}", hint="name the owner with --owner"
         )
     if sweep != start:

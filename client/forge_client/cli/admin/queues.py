@@ -24,7 +24,7 @@ from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format
-from forge_client.errors import ClientError, OptionInvalid
+from forge_client.errors import ClientError, InvalidInput
 from forge_client.results.names import newcomer, require_queue, unused
 
 app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Queues: list, pause, limit, set.")
@@ -149,7 +149,7 @@ def set_queue(
     }
     changed = {name: value for name, value in given.items() if value is not None}
     if not changed:
-        raise OptionInvalid("there is nothing to change", "as in --preemption higher-priority")
+        raise InvalidInput("there is nothing to change", "as in --preemption higher-priority")
     with backend_of(context) as backend:
         backend.admin.change_queue(queue, changed)
         now = next(row for row in backend.admin.queues() if row.name == queue)
@@ -160,7 +160,7 @@ def _age(text: str) -> int:
     try:
         return math.ceil(seconds(text))
     except ValueError as error:
-        raise OptionInvalid(f"--preempt-after: {error}", "write 90s or 10m") from error
+        raise InvalidInput(f"--preempt-after: {error}", "write 90s or 10m") from error
 
 
 def _preemption(queue: QueueInfo) -> str:
@@ -290,23 +290,23 @@ def _check(
     of_owner: dict[str, Any],
 ) -> None:
     if [queue, owner, team].count(None) != 2:  # noqa: PLR2004 - all but one
-        raise OptionInvalid(
+        raise InvalidInput(
             "name a queue, an owner or a team", "as in `forge queue limit night --gpus 8`"
         )
     if not at_once and not of_owner:
-        raise OptionInvalid("there is nothing to change", "give --jobs or --gpus a number, or none")
+        raise InvalidInput("there is nothing to change", "give --jobs or --gpus a number, or none")
     what = next((text for name, text in ONLY_OWNERS.items() if name in of_owner), None)
     if team is not None and what is not None:
-        raise OptionInvalid(f"a team has no {what}", "name an owner with --owner")
+        raise InvalidInput(f"a team has no {what}", "name an owner with --owner")
     if of_owner and queue is not None:
-        raise OptionInvalid(f"a queue has no {what or 'budget'}", "name an owner with --owner")
+        raise InvalidInput(f"a queue has no {what or 'budget'}", "name an owner with --owner")
 
 
 def _count(option: str, text: str) -> int | None:
     if text == NO_LIMIT:
         return None
     if not (text.isascii() and text.isdecimal()) or int(text) > MOST:
-        raise OptionInvalid(f"{option} {text!r} is not a limit", f"write a number, or {NO_LIMIT}")
+        raise InvalidInput(f"{option} {text!r} is not a limit", f"write a number, or {NO_LIMIT}")
     return int(text)
 
 
@@ -318,7 +318,7 @@ def _amount(option: str, text: str) -> float | None:
     except ValueError:
         amount = math.nan
     if not 0 <= amount <= LARGEST_AMOUNT:
-        raise OptionInvalid(f"{option} {text!r} is not an amount", f"write a number, or {NO_LIMIT}")
+        raise InvalidInput(f"{option} {text!r} is not an amount", f"write a number, or {NO_LIMIT}")
     return amount
 
 

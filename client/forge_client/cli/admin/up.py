@@ -10,7 +10,7 @@ from forge_client import default_paths, settings
 from forge_client.cli.options.session import Flags, settings_of
 from forge_client.cli.show import narration
 from forge_client.connection import require_extra
-from forge_client.errors import OptionInvalid
+from forge_client.errors import InvalidInput
 from forge_client.running import all_running, latest_dir
 
 Dir = Annotated[
@@ -69,9 +69,9 @@ def _memory_mb(text: str) -> int:
     try:
         count = capacity(text) // MIB
     except ValueError as error:
-        raise OptionInvalid(f"--memory: {error}", "write 4GiB") from None
+        raise InvalidInput(f"--memory: {error}", "write 4GiB") from None
     if not count:
-        raise OptionInvalid(f"--memory: {text!r} is nothing", "write 4GiB, or leave it out")
+        raise InvalidInput(f"--memory: {text!r} is nothing", "write 4GiB, or leave it out")
     return count
 
 

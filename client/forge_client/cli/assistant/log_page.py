@@ -7,7 +7,7 @@ from forge_schema.model.quantities import size_text
 from forge_schema.model.reading import BEGINNING
 
 from forge_client.backend import Backend
-from forge_client.errors import OptionInvalid
+from forge_client.errors import InvalidInput
 from forge_client.results.log_reader import LogPart, LogReader, Start, tail
 
 # Colours and movements of the cursor, which only a terminal understands.
@@ -75,7 +75,7 @@ def _start(backend: Backend, job_id: int, part: LogPart, cursor: str) -> Start:
     if not cursor:
         return tail(backend, job_id, part) or Start(BEGINNING, 0)
     if not CURSOR.fullmatch(cursor):
-        raise OptionInvalid(
+        raise InvalidInput(
             f"{cursor[:100]!r} is no cursor of a log",
             hint=f"leave it out, or give {FROM_START!r} or the cursor of an earlier answer",
         )

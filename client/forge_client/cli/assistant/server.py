@@ -4,7 +4,7 @@ Its tools are methods of `Reading` and `Acting`.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from importlib.metadata import version
@@ -13,10 +13,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, cast
 
+from forge_schema.model.errors import plainly
 from forge_schema.model.quantities import counted, size_text
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
+from pydantic import ValidationError
 
 from forge_client.cli.assistant.reading import (
     MOST_NAMES,
@@ -44,6 +46,7 @@ TOOLS = {
     "client.sweeps() lists the sweeps": "jobs('sweep:*') lists the jobs of sweeps",
     IN_PYTHON[FIELDS_HINT]: "fields() lists the fields",
 }
+IN_JSON = {"write a table, as in { name = value }": 'write an object, as in {"name": "value"}'}
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 ENDS = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
@@ -142,7 +145,7 @@ class Acting:
         return answer([f"sweep {sweep.name!r} of {jobs} is submitted", *stuck], follow)
 
     def cancel(
-        self, jobs: list[str] | None = None, sweep: str = "", *, confirm: bool = False
+        self, jobs: list[JobHandle] | None = None, sweep: str = "", *, confirm: bool = False
     ) -> str:
         """Cancel jobs, or the unfinished jobs of a sweep. Ask the user before you confirm.
 
@@ -262,7 +265,7 @@ class StrictServer(MCPServer[Any]):
         """Call a tool.
 
         Raises:
-            ToolError: it has no such argument.
+            ToolError: it has no such argument, or one of another kind.
         """
         known = self.known.get(name, [*arguments])
         if unknown := next((given for given in arguments if given not in known), None):
@@ -270,7 +273,21 @@ class StrictServer(MCPServer[Any]):
             if "fields" in known and get_close_matches(unknown, KNOWN, n=1):
                 ways = f"a field of the job goes into fields={{…}}; {ways}"
             raise ToolError(f"{name} has no argument {unknown!r}\nnext: {ways}")
-        return await super().call_tool(name, arguments, *rest, **more)
+        try:
+            return await super().call_tool(name, arguments, *rest, **more)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(_unfit(name, error.__cause__.errors())) from None
+            raise
+
+
+def _unfit(name: str, faults: Sequence[Mapping[str, Any]]) -> str:
+    """Say which argument of a tool is missing, or what to write for it."""
+    argument = faults[0]["loc"][0]
+    if faults[0]["type"] == "missing":
+        return f"{name} needs {argument}"
+    own = (plainly(fault["msg"]) for fault in faults if fault["loc"][0] == argument)
+    return f"{argument}: {', or '.join(dict.fromkeys(IN_JSON.get(each, each) for each in own))}"
 
 
 def made_server(connect: Callable[[], Client], *, read_only: bool = False) -> StrictServer:

@@ -27,7 +27,7 @@ from forge_client.cli.options.selection import (
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
 from forge_client.cli.show.acting import require_all
-from forge_client.errors import ClientError, OptionInvalid
+from forge_client.errors import ClientError, InvalidInput
 from forge_client.results.endings import DONE, check_acted
 
 ENDED = [word for word in StateWord if word.terminal]
@@ -176,7 +176,7 @@ def _selected(backend: Backend, words: Sequence[str] | None, act: str) -> list[J
 
 def _named(words: Sequence[str] | None, act: str) -> Sequence[str]:
     if not words:
-        raise OptionInvalid(
+        raise InvalidInput(
             f"there is nothing to {act}", hint="name jobs, or describe them: state:failed sweep:s1"
         )
     return words

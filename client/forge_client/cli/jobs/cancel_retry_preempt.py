@@ -24,7 +24,7 @@ from forge_client.cli.options.selection import (
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
 from forge_client.cli.show.acting import cancel_one, each_of
-from forge_client.errors import ClientError, OptionInvalid
+from forge_client.errors import ClientError, InvalidInput
 from forge_client.project.checkpoint_names import own_checkpoint
 from forge_client.results.endings import waiting_for
 from forge_client.results.names import whole_name
@@ -45,7 +45,7 @@ def cancel(
 ) -> None:
     """Cancel jobs. Running jobs get SIGTERM, then SIGKILL after their grace period."""
     if not jobs and sweep is None:
-        raise OptionInvalid(
+        raise InvalidInput(
             "there is nothing to cancel",
             hint="name jobs, or describe them: state:running name:resnet*",
         )
@@ -76,12 +76,12 @@ def retry(
 ) -> None:
     """Queue failed jobs again, with all retries restored."""
     if not jobs:
-        raise OptionInvalid(
+        raise InvalidInput(
             "there is nothing to retry", hint="name jobs, or describe them: state:failed since:1d"
         )
     with backend_of(context) as backend:
         if from_checkpoint and (is_query(jobs) or len(jobs) > 1):
-            raise OptionInvalid(
+            raise InvalidInput(
                 "--from-checkpoint is for one job",
                 hint="name that job alone; the others begin with their newest checkpoints",
             )

@@ -22,7 +22,7 @@ from forge_client.cli.options.names import HELP, LAST, JobId, job_id, jobs
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.show import narration
 from forge_client.connection import require_extra
-from forge_client.errors import ClientError, OptionInvalid
+from forge_client.errors import ClientError, InvalidInput
 from forge_client.results.names import require_rank
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def ssh(
         jobs_now = f"now: {', '.join(names)}" if names else "no job runs now"
         narration.say(f"~/.ssh/config includes {ssh_config.place()}; {jobs_now}")
     elif job is None:
-        raise OptionInvalid("no job is given", hint="write forge ssh 7")
+        raise InvalidInput("no job is given", hint="write forge ssh 7")
     else:
         with backend_of(context) as backend:
             running(backend, job, rank)
@@ -197,7 +197,7 @@ def code_url(
     preemption.
     """
     if not EDITOR.fullmatch(editor):
-        raise OptionInvalid(
+        raise InvalidInput(
             f"{editor!r} is no editor's name in links",
             hint="write vscode, vscode-insiders, vscodium, cursor or windsurf",
         )
@@ -261,7 +261,7 @@ def _pair(text: str) -> tuple[int, int]:
     except ValueError:
         pair = (0, 0)
     if not all(LOWEST_PORT <= port_of_pair <= HIGHEST_PORT for port_of_pair in pair):
-        raise OptionInvalid(
+        raise InvalidInput(
             f"{text!r} is not a port from {LOWEST_PORT} to {HIGHEST_PORT}",
             hint="write 8888, or 9999:8888 for another port here",
         )

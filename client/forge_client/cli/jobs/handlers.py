@@ -16,7 +16,7 @@ from forge_client.cli.show import output
 from forge_client.cli.show.output import Format, inline
 from forge_client.cli.show.submitted import ready, show_plan, show_submitted
 from forge_client.connection import connect
-from forge_client.errors import ClientError, OptionInvalid
+from forge_client.errors import ClientError, InvalidInput
 from forge_client.project.request import Request
 from forge_client.project.submit import uploaded
 from forge_client.results.names import require_rank
@@ -97,7 +97,7 @@ def arguments(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         key, sign, value = text.partition("=")
         if not (key and sign) or key in values:
-            raise OptionInvalid(
+            raise InvalidInput(
                 f"--arg {text!r}: " + ("given twice" if key in values else "not KEY=VALUE"),
                 hint="write KEY=VALUE once for each: --arg size=3 --arg 'shape=[2, 3]'",
             )

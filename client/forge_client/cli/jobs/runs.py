@@ -33,7 +33,7 @@ from forge_client.cli.show.output import Column, Format, ago, brief, inline
 from forge_client.cli.show.plot import sparkline
 from forge_client.cli.show.standing import ran
 from forge_client.connection import connect, require_extra
-from forge_client.errors import OptionInvalid, as_client_error
+from forge_client.errors import InvalidInput, as_client_error
 
 # What is shown of them if nothing is chosen.
 SHOWN, METRICS, RESULTS = 25, 3, 3
@@ -53,7 +53,7 @@ def export(rows: Sequence[Mapping[str, Any]], names: Sequence[str], to: Path) ->
     writers = {".csv": _csv, ".parquet": _parquet}
     writer = writers.get(to.suffix.lower())
     if writer is None:
-        raise OptionInvalid(
+        raise InvalidInput(
             f"{to.name!r} is neither a .csv nor a .parquet file",
             hint="write --to runs.csv or --to runs.parquet",
         )
@@ -61,7 +61,7 @@ def export(rows: Sequence[Mapping[str, Any]], names: Sequence[str], to: Path) ->
     try:
         writer(flat_rows, names_of(flat_rows) or [*names], to)
     except OSError as error:
-        raise OptionInvalid(
+        raise InvalidInput(
             f"{to} cannot be written: {error.strerror}", hint="choose another path"
         ) from error
 
@@ -143,7 +143,7 @@ def runs(
     sorted or grouped, up to the newest 10,000.
     """
     if by and (sort or columns or metric):
-        raise OptionInvalid(
+        raise InvalidInput(
             f"--by {by} lists groups, to which --sort, --columns and --metric do not apply",
             hint="leave --by out, or the others",
         )

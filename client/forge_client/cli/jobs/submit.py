@@ -18,7 +18,7 @@ from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format
 from forge_client.cli.show.submitted import WARN, ready, show_plan, show_submitted
 from forge_client.connection import connect_plainly
-from forge_client.errors import OptionInvalid
+from forge_client.errors import InvalidInput
 from forge_client.project.matrix import left_out
 from forge_client.project.request import Request
 from forge_client.project.submit import PreparedSubmit, uploaded
@@ -83,7 +83,7 @@ def change(context: typer.Context, job: JobId, form: FormatOption = Format.TABLE
     fields = Request().changed(changes(context.params)).fields()
     fields = {name: value for name, value in fields.items() if value != {}}
     if not fields:
-        raise OptionInvalid(
+        raise InvalidInput(
             "there is nothing to change",
             hint=f"write what to change, as in `forge change {job} --priority 5`",
         )

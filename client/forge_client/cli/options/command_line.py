@@ -9,7 +9,7 @@ import typer
 from forge_schema.model.quantities import names_text
 from typer.core import TyperCommand, TyperGroup
 
-from forge_client.errors import OptionInvalid
+from forge_client.errors import InvalidInput
 
 COMMAND = "forge.command"
 # How alike a word must be to a verb that may be meant, from 0 to 1.
@@ -163,5 +163,5 @@ def command_of(context: typer.Context) -> Sequence[str] | None:
         return None
     words: list[str] = context.meta[COMMAND]
     if not words or not words[0].strip():
-        raise OptionInvalid("the command after -- is empty", "write it there: -- python train.py")
+        raise InvalidInput("the command after -- is empty", "write it there: -- python train.py")
     return words

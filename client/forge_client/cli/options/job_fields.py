@@ -11,7 +11,7 @@ from forge_schema.model.quantities import size
 from forge_schema.model.reading import NeedsShell, without_signs, words_of
 from forge_schema.model.spec import CODE, KEYS, PANELS, Option, option_of
 
-from forge_client.errors import OptionInvalid
+from forge_client.errors import InvalidInput
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import TABLES, Request
 
@@ -71,7 +71,7 @@ def command_line(words: Sequence[str] | None, folder: Path | None) -> Sequence[s
         fault, instead = f"{words[0]!r}: {str(error).lower()}", "close the quotation marks"
     else:
         return words[0]
-    raise OptionInvalid(f"command: {fault}", hint=instead)
+    raise InvalidInput(f"command: {fault}", hint=instead)
 
 
 def secret_names(texts: list[str] | None) -> list[str] | None:
@@ -82,7 +82,7 @@ def secret_names(texts: list[str] | None) -> list[str] | None:
     """
     for name, sign, _ in (text.partition("=") for text in texts or ()):
         if sign:
-            raise OptionInvalid(
+            raise InvalidInput(
                 f"--secret {name} takes only the name of the secret",
                 hint=f"write --secret {name}; the value is a file {name} on the workers, in the"
                 " folder that --secrets-dir of forge-worker names",
@@ -96,12 +96,12 @@ def environment(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, sign, value = text.partition("=")
         if not name or not (sign or name in os.environ):
-            raise OptionInvalid(
+            raise InvalidInput(
                 f"--env {text!r}: there is no such variable here",
                 hint="write NAME=VALUE, or export NAME first",
             )
         if not VARIABLE.fullmatch(name):
-            raise OptionInvalid(
+            raise InvalidInput(
                 f"--env {text!r}: {name!r} cannot be a variable's name",
                 hint="begin it with a letter or _; then come letters, digits and _",
             )
@@ -114,7 +114,7 @@ def labels(texts: Sequence[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts]
     for (name, sign, value), text in zip(pairs, texts, strict=True):
         if not (name.strip() and sign and value.strip()):
-            raise OptionInvalid(
+            raise InvalidInput(
                 f"--label {text!r} is not a label", hint="write NAME=VALUE, as in --label zone=eu*"
             )
     return {name.strip(): value.strip() for name, _, value in pairs}
@@ -125,7 +125,7 @@ def inputs(texts: Sequence[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts]
     for (name, _, source), text in zip(pairs, texts, strict=True):
         if not (name and source):
-            raise OptionInvalid(
+            raise InvalidInput(
                 f"--input {text!r} has no {'source' if name else 'name'}",
                 hint="write NAME=SOURCE, as in --input data=s3://bucket/set",
             )
@@ -149,7 +149,7 @@ def project_in(folder: Path | None, *, limit: str | None, include: Sequence[str]
     try:
         most = {} if limit is None else {"limit": size(limit)}
     except ValueError as error:
-        raise OptionInvalid(f"--limit: {error}", hint="write 500MiB or 2GiB") from error
+        raise InvalidInput(f"--limit: {error}", hint="write 500MiB or 2GiB") from error
     return project.including(include).model_copy(update=most)
 
 

@@ -21,7 +21,7 @@ from forge_client.cli.quick.completion import terms
 from forge_client.cli.show import narration
 from forge_client.cli.show.acting import require_all
 from forge_client.cli.show.standing import search
-from forge_client.errors import ClientError, OptionInvalid
+from forge_client.errors import ClientError, InvalidInput
 
 # The most that the server takes in one call, and the most that one command acts on.
 BATCH, MOST = 1_000, 10_000
@@ -77,7 +77,7 @@ def selected(
         if len(page) < BATCH:
             return jobs
         before = page[-1].job_id
-    raise OptionInvalid(f"more than {counted(MOST, 'job')} match", hint="add a term, e.g. since:1d")
+    raise InvalidInput(f"more than {counted(MOST, 'job')} match", hint="add a term, e.g. since:1d")
 
 
 def wider(
@@ -180,7 +180,7 @@ def confirm(jobs: Sequence[JobStatus] | Sequence[AwaitingApproval], act: str, *,
     if yes:
         return
     if not sys.stdin.isatty():
-        raise OptionInvalid(
+        raise InvalidInput(
             "nobody was there to confirm it; no job was changed",
             hint=f"add --yes to {act} them without being asked",
         )

@@ -11,7 +11,7 @@ import typer
 from forge_schema.model.quantities import seconds
 
 from forge_client.cli.show.output import Format
-from forge_client.errors import ClientError, OptionInvalid
+from forge_client.errors import ClientError, InvalidInput
 
 FormatOption = Annotated[
     Format, typer.Option("--output", "-o", envvar="FORGE_OUTPUT", help="How to print the data.")
@@ -56,13 +56,13 @@ def span(option: str, text: str) -> timedelta:
     try:
         duration = timedelta(seconds=seconds(text))
     except OverflowError:
-        raise OptionInvalid(f"{option} {text!r} is too long", "write 12h or 30d") from None
+        raise InvalidInput(f"{option} {text!r} is too long", "write 12h or 30d") from None
     except ValueError as error:
-        raise OptionInvalid(
+        raise InvalidInput(
             f"{option}: {text!r} is not a duration", "write 90s, 30m or 2d"
         ) from error
     if duration < timedelta(seconds=1):
-        raise OptionInvalid(f"{option} {text!r} is below a second", "write 2s, 30m or 2d")
+        raise InvalidInput(f"{option} {text!r} is below a second", "write 2s, 30m or 2d")
     return duration
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from shlex import quote
 
-from forge_client.errors import OptionInvalid
+from forge_client.errors import InvalidInput
 from forge_client.results.log_reader import LogPiece
 
 # Of a terminal: cyan, yellow, green, magenta, blue, and the bright ones. Red is for errors.
@@ -115,7 +115,7 @@ def pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        raise OptionInvalid(
+        raise InvalidInput(
             f"--grep {text!r} is not a regular expression: {error}",
             hint=f"to search for the text itself, write {quote(re.escape(text))}",
         ) from error

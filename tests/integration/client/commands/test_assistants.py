@@ -163,6 +163,32 @@ def test_a_job_is_planned_run_again_and_run_by_its_schedule(client: Client, tmp_
     assert "nightly: 0 3 * * * UTC, active, last job 3 queued" in ask(client, "schedules")
 
 
+@pytest.mark.parametrize(
+    ("tool", "given", "said"),
+    [
+        ("cancel", {"jobs": "49"}, 'jobs: write a list, as in ["a", "b"]'),
+        ("job", {}, "job needs job"),
+        ("logs", {"job": ["7"]}, 'job: write a text, as in "name"'),
+        ("jobs", {"count": "many"}, "count: write a whole number"),
+        ("cancel", {"jobs": [7], "confirm": "maybe"}, "confirm: write true or false"),
+        (
+            "submit",
+            {"folder": "/x", "command": {}},
+            'command: write a text, as in "name", or write a list, as in ["a", "b"]',
+        ),
+        (
+            "submit",
+            {"folder": "/x", "command": "ls", "fields": 3},
+            'fields: write an object, as in {"name": "value"}',
+        ),
+    ],
+)
+def test_an_argument_of_another_kind_is_told_what_to_write(
+    client: Client, tool: str, given: dict[str, Any], said: str
+) -> None:
+    assert call(lambda: client, tool, **given) == (said, True)
+
+
 def test_a_job_that_failed_is_shown_with_its_last_words(
     rig: Rig, client: Client, store_url: str
 ) -> None:

@@ -68,8 +68,9 @@ def test_a_failed_job_is_retried_and_a_running_one_preempted(
     assert job.wait(timeout="1m").terminal
     with pytest.raises(JobFailed):
         job.result()
-    job.retry()
+    assert job.retry()
     assert job.state == "queued"
+    assert not job.retry()
     assert not job.preempt()
     Holder(rig, store_url, "w2")
     assert job.preempt()
