@@ -114,8 +114,11 @@ def _shown(request: Request, answer: Response) -> Response:
     words.reads(words.language(request), None)
     problem = Problem.model_validate_json(bytes(answer.body))
     status = HTTPStatus(answer.status_code)
-    if problem.message.startswith(IN_PATH):
+    visitor = getattr(request.state, "visitor", None)
+    if problem.message.startswith(IN_PATH) or problem.message == HTTPStatus.NOT_FOUND.phrase:
         status = HTTPStatus.NOT_FOUND
+        # No route has asked who it is: the menu leads on.
+        visitor = visitor or session.of(request, request.app.state.services)
         text = words.t("There is no page with this address.")
         problem = problem.model_copy(update={"code": "not_found", "message": text})
     if problem.hint.startswith("/openapi.json"):
@@ -123,7 +126,7 @@ def _shown(request: Request, answer: Response) -> Response:
     name = "refusal.html" if "hx-request" in request.headers else "error.html"
     shown = whole(
         request,
-        getattr(request.state, "visitor", None),
+        visitor,
         name,
         status,
         problem=problem,

@@ -241,6 +241,7 @@ def test_the_result_and_the_tests_of_a_job_are_shown_with_all_their_values(
         "by class": {EVIL: True},
         "none": {},
         "grid": [[1, 2], [3]],
+        "calls": [{"raised": {"type": "E", "traceback": "a\nb"}}],
     }
     api.rig.records.add_result(grant.fence, found)
     tests = [attempt_records.Tested(0, "suite", "test_good", Verdict.PASSED, 0.5)]
@@ -253,6 +254,7 @@ def test_the_result_and_the_tests_of_a_job_are_shown_with_all_their_values(
     assert "top</dt><dd>1, 2.5, c</dd>" in shown
     assert "grid</dt><dd>[1, 2], [3]</dd>" in shown
     assert "none</dt><dd>{}</dd>" in shown
+    assert 'raised</dt><dd><pre class="detail" tabindex="0">a\nb</pre>' in shown
     assert f"{html.escape(EVIL)}</dt><dd>true</dd>" in shown
     assert (
         0
@@ -260,6 +262,19 @@ def test_the_result_and_the_tests_of_a_job_are_shown_with_all_their_values(
         < shown.index(f"{html.escape(EVIL)}</pre>")
         < shown.index("test_good")
     )
+
+
+def test_what_a_function_raised_is_shown_once(api: Api, ann: Guest) -> None:
+    lines = ["Traceback (most recent call last):", "  a call", "ValueError: too big"]
+    raised = {"type": "ValueError", "message": "too big", "traceback": "\n".join(lines) + "\n"}
+    job = api.rig.submit(owner="ann", max_failures=0)
+    grant = api.rig.worker().claim_one()
+    api.rig.records.add_result(grant.fence, {"raised": raised})
+    detail = "\n".join([lines[-1], *lines])
+    api.rig.finish(grant, Reason.EXIT_CODE, exit_code=1, detail=detail)
+    shown = ann.page(f"/jobs/{job}")
+    assert ("\n".join(lines[:-1]) + "</pre>" in shown, shown.count("  a call")) == (True, 1)
+    assert 'id="result"' not in shown
 
 
 def test_a_job_on_several_machines_shows_its_ranks_in_order(api: Api, ann: Guest) -> None:

@@ -308,10 +308,11 @@ def test_a_worker_that_tells_odd_things_has_its_page(root: Guest, odd: object) -
 def test_errors_are_pages_for_people_and_json_for_programs(
     root: Guest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "Not found" in root.http.get("/none").text
-    lettered = root.http.get("/jobs/abc")
-    assert lettered.status_code == 404
-    assert "There is no page with this address." in lettered.text
+    for path in ("/none", "/jobs/abc"):
+        lettered = root.http.get(path)
+        assert lettered.status_code == 404
+        assert "There is no page with this address." in lettered.text
+        assert 'href="/workers"' in lettered.text
     problem(root.http.get("/jobs/abc", headers={"Accept": "*/*"}), 422, "invalid")
     problem(root.http.get("/none", headers={"Accept": "*/*"}), 404, "not_found")
     problem(root.http.get("/api/none"), 404, "not_found")

@@ -120,12 +120,21 @@ class JobPageData:
         ]
         return min(rows, key=lambda row: telling(row["key"]), default=None)
 
-    @property
+    @cached_property
     def result(self) -> dict[str, Any] | None:
         """What it found, of rank 0; None if it reported nothing."""
         if not self.job.state.terminal:
             return None
         return self.shared.service(self.who).findings.result(self.job.job_id).values
+
+    @property
+    def traceback(self) -> str | None:
+        """What the function of a failed job raised, if that is all of its result."""
+        result = self.result if self.job.state == "failed" and self.job.detail else None
+        match result:
+            case {"raised": {"traceback": str(text)}, **more} if not more:
+                return text
+        return None
 
     @cached_property
     def tests(self) -> list[JobTest]:
@@ -186,6 +195,7 @@ class JobPageData:
     def error(self) -> tuple[str, str]:
         """What was wrong in one line, and the output before it, which is not to say it again."""
         first, _, rest = (self.job.detail or "").partition("\n")
+        rest = self.traceback or rest
         output = rest.rstrip().removesuffix(untold(first)).rstrip()
         return first, output
 
