@@ -11,7 +11,7 @@ CODE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 LANGUAGES = ("hi",)
 # What some pages of reference are made from: in the tree, links lead there.
 SOURCES: Mapping[str, str] = {
-    "docs/site/views.toml": "views.md",
+    "schema/forge_schema/read/views.toml": "views.md",
     "lambda/forge_functions/routes/workers/protocol.py": "http-schema.md",
     "schema/forge_schema/model/spec/job_fields.py": "keys.md",
     "schema/forge_schema/service/service.py": "http-schema.md",

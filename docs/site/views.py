@@ -1,11 +1,10 @@
 """The reporting views, column by column."""
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from forge_schema.read.report_definitions import REPORTS, Report
+from forge_schema.read.reports import described
 from tabular import table
 
 HEAD = """\
@@ -16,12 +15,11 @@ useful. *Time* is the column that `--since` bounds, *by* are those that `--by` t
 are the columns of such a group. Columns that end in `_s` are seconds, those that end in `_at` are
 times. Days are UTC days.
 """
-COLUMNS = Path(__file__).with_suffix(".toml")
 
 
 def page() -> str:
     """Return the page about the reporting views."""
-    views = tomllib.loads(COLUMNS.read_text(encoding="utf-8"))
+    views = described()
     return "\n".join([HEAD, *(part for name in views for part in _view(name, views[name]))])
 
 

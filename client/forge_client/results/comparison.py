@@ -8,16 +8,12 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from forge_schema.model.fields import NOT_FINITE
-from forge_schema.model.results import SPENT, SweepPoint, measured, number_of
+from forge_schema.model.results import NUMBERS, SPENT, SweepPoint, measured, number_of
 
 from forge_client.errors import ClientError
-from forge_client.project.matrix import REPEAT
-from forge_client.search.plan import TRIAL
 
 # Before the keys of a result and the names of metrics, as in the columns of runs.
 RESULT, METRICS = "result.", "metrics."
-# Parameters that only number the jobs of a benchmark's point, and the trials of a search.
-NUMBERS = (REPEAT, TRIAL)
 LOSS = re.compile(r"(?i)(?<![a-z])loss(?![a-z])")
 HELD_OUT = re.compile(r"(?i)(?<![a-z])(val|valid|validation|eval)")
 # The maximum number of existing names to list.

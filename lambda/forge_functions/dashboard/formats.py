@@ -7,7 +7,7 @@ from decimal import Decimal
 from math import isfinite
 
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.quantities import DAY, HOUR, MINUTE, duration_parts, size_text
+from forge_schema.model.quantities import DAY, HOUR, MIB, MINUTE, duration_parts, size_text
 from forge_schema.model.states import PROGRESS, in_words, reason_in_words
 from forge_schema.model.worker import speed_text
 from markupsafe import Markup
@@ -18,8 +18,8 @@ NONE = "\u2013"
 # A row may be slightly newer than the time from which its page computes ages.
 JUST_S = 5
 MINUS, BY = "\u2212", "\u00d7"
-# Characters of a detail in a list.
-SUMMARY = 100
+# Characters of a detail in a list, and of the title that has more of it.
+SUMMARY, TITLE = 100, 2000
 FRAME = re.compile(r"(?:^|\s)={3,}(?=\s|$)")
 TWICE = re.compile(r"failed (?:to start )?the same way twice: ")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -28,8 +28,21 @@ TIMES, MOST_WRITTEN = 10, 1e6
 WHOLE_PERCENT = 1000
 # Metrics that only count.
 COUNTERS = PROGRESS | {"epoch"}
-SHORT = {word: word.upper() for word in ("gpu", "gpus", "cpu", "vram", "id")} | {"gpus": "GPUs"}
-UNITS = {"s": "s", "mb": "MiB", "j": "J", "w": "W"}
+# How some words of a report's columns read; units are in the heading or in the value.
+SHORT = {
+    **{word: word.upper() for word in ("gpu", "cpu", "vram", "id", "sla")},
+    "gpus": "GPUs",
+    "cpus": "CPUs",
+    "kwh": "kWh",
+    "there": "available",
+    "leased": "assigned",
+    "again": "repeated",
+    "1m": "within 1 min",
+    "5m": "within 5 min",
+    "60m": "within 1 h",
+}
+UNITS = {"j": ", J", "s": "", "mb": "", "at": ""}
+SHARES = {"goodput", "progress"}
 DURATIONS = {"d": "{n} d", "h": "{n} h", "min": "{n} min", "s": "{n} s"}
 
 
@@ -164,11 +177,40 @@ def brief(value: object) -> Markup | str:
 
 
 def heading(column: str) -> str:
-    """Return the heading of a report's column: `Ran, s` of `ran_s`."""
-    name, _, unit = column.rpartition("_")
-    named = f"{name}, {UNITS[unit]}" if name and unit in UNITS else column
-    words = [SHORT.get(word, word) for word in named.split("_")]
-    return " ".join([words[0][:1].upper() + words[0][1:], *words[1:]])
+    """Return the heading of a report's column: `Waited` of `waited_s`."""
+    name, _, last = column.rpartition("_")
+    known = f"{name}{UNITS[last]}" if name and last in UNITS else column
+    words = [SHORT.get(word, word) for word in re.split(r"(\W|_)", known)]
+    said = "".join(words).replace("_", " ")
+    return said[:1].upper() + said[1:]
+
+
+def is_duration(column: str) -> bool:
+    """Tell whether a report's column is one of seconds."""
+    return column.endswith(("_s", "seconds"))
+
+
+def reported(value: object, column: str) -> Markup | str:
+    """Format a value of a report's column, by what its name says that it is."""
+    if isinstance(value, str):
+        return reason(value) if column == "reason" else clipped(value)
+    if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
+        return clipped(str(cell(value))) if isinstance(value, dict | list) else cell(value)
+    if value == 0 and column in {"cpus", "memory_mb"}:
+        return t("a share")
+    if is_duration(column):
+        return duration(float(value))
+    if column.endswith("_mb"):
+        return size(float(value) * MIB)
+    return percent(float(value)) if "share" in column or column in SHARES else cell(value)
+
+
+def clipped(text: str) -> Markup | str:
+    """Return the first line of a text, cut, with all of it in its title."""
+    short = summary(text)
+    return (
+        short if short == text else Markup('<span title="{}">{}</span>').format(text[:TITLE], short)
+    )
 
 
 def found(value: object) -> str:
@@ -218,6 +260,7 @@ FILTERS = {
     "brief": brief,
     "change": change,
     "cell": cell,
+    "reported": reported,
     "number": number,
     "percent": percent,
     "money": money,

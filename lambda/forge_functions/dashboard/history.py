@@ -11,8 +11,6 @@ from forge_schema.read.series import Span
 from forge_functions.dashboard.formats import duration, exact, number
 from forge_functions.dashboard.words import t
 
-# So many points are drawn at least.
-LEAST = 12
 # What is in use has one colour in all charts, and so has what is there for it.
 TONES = {
     **dict.fromkeys(("running", "gpus_held", "mean_s"), "--chart-1"),
@@ -46,10 +44,9 @@ class History:
 
     @cached_property
     def rows(self) -> Sequence[Row]:
-        """The rows since there was anything, and one before it."""
+        """The rows since there was anything."""
         said = (i for i, row in enumerate(self.all_rows) if any(row[name] for name in TONES))
-        first = max(next(said, 0) - 1, 0)
-        return self.all_rows[min(first, max(len(self.all_rows) - LEAST, 0)) :]
+        return self.all_rows[next(said, 0) :]
 
     @cached_property
     def of_queues(self) -> tuple[list[Chart], list[Column]]:

@@ -111,6 +111,12 @@ def duration_text(count: float) -> str:
     return " ".join(f"{number} {unit}" for number, unit in duration_parts(count))
 
 
+def span_text(count: float) -> str:
+    """Format a duration within a sentence: `7 days`, `90 min`."""
+    days, rest = divmod(round(count), DAY)
+    return counted(days, "day") if days and not rest else duration_text(count)
+
+
 def duration_parts(count: float) -> list[tuple[str, str]]:
     """Return the numbers and units (`d`, `h`, `min`, `s`) of a formatted duration."""
     if count < TENTHS_BELOW:

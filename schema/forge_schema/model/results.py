@@ -24,6 +24,8 @@ FIELDS = (
 SPENT = ("seconds", "gpu_seconds", "energy_j", "cost", "last_seconds")
 TABLES = ("parameters", "metrics", "result")
 KINDS = ("best", "min", "max", "last")
+# Parameters that only number the jobs of a benchmark's point, and the trials of a search.
+NUMBERS = ("repeat", "trial")
 # Instead of a metric's name: whichever metric is the best to draw.
 ANY_METRIC = "*"
 # The words of a metric's name, also of one like `valLoss`.
@@ -48,10 +50,8 @@ SCORES = frozenset(
 LOWER = re.compile(r"(loss|err|error|perplexity|ppl|mae|mse|rmse|wer|cer|latency|seconds|time)$")
 # How many columns a message names.
 NAMED = 8
-# A value with more letters is none that people compare.
-LONG = 200
-# What a function returned, as bytes that only Python reads.
-PICKLED = "pickled"
+# What nobody compares: longer values, and what a function returned, as bytes for Python.
+LONG, PICKLED = 200, "pickled"
 # How many runs are sorted or grouped: the newest that match.
 MOST_RUNS = 10_000
 NEXT = "path and query of the next page of runs that are not sorted"

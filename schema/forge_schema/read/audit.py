@@ -194,7 +194,7 @@ NEWEST = AuditPlace()
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """A filter of actions: parts of the actor's and action's names, a job, a worker."""
+    """A filter of actions: parts of who acted and of what was done, a job, a worker."""
 
     actor: str | None = None
     action: str | None = None

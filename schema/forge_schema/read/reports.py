@@ -1,8 +1,12 @@
 """Read the reporting views: all rows, of a span of time, of one owner, or grouped."""
 
+import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from psycopg import sql
@@ -13,6 +17,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.read.report_definitions import DAY, REPORTS, Report
 
 PAGE = 1000
+LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
 class ReportUnknown(ForgeError):
@@ -46,6 +51,23 @@ def report(name: str) -> Report:
         hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(REPORTS)}"
         raise ReportUnknown(f"there is no report {name!r}", hint=hint)
     return REPORTS[name]
+
+
+@cache
+def described() -> Mapping[str, Any]:
+    """Return what the columns of each reporting view mean, as the reference tells it."""
+    text = (files("forge_schema.read") / "views.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def meanings(name: str, columns: Sequence[str]) -> dict[tuple[str, ...], str]:
+    """Return what columns of a report mean; some are told of together."""
+    told = described()[name]["columns"]
+    found = {
+        tuple(one for one in names.split(", ") if one in columns): LINK.sub(r"\1", meaning)
+        for names, meaning in told.items()
+    }
+    return {names: meaning for names, meaning in found.items() if names}
 
 
 class Reports(DatabaseUser):

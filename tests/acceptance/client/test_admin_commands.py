@@ -121,7 +121,7 @@ def test_a_machine_is_added_with_one_line_through_a_server(admin: Command) -> No
         assert rows(admin, "worker", "list") == []
         return
     (line,) = added.stdout.splitlines()
-    assert "within 1 d" in added.stderr
+    assert "within 1 day:" in added.stderr
     assert "FORGE_DEFAULT_IMAGE=python:3.11-slim" in added.stderr
     assert admin.env["FORGE_URL"] in line
     assert "FORGE_JOIN=fgj_" in line

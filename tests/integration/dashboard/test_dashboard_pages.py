@@ -10,6 +10,7 @@ import json
 import re
 from datetime import datetime
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -122,6 +123,8 @@ def test_events_come_page_by_page_each_once(root: Guest) -> None:
     assert "\u00d7 60" in page
     assert '<span class="mono">119<' in page
     assert "No event matches." in root.page("/events?actor=nobody")
+    # The trail has the key, the page its owner.
+    assert "Logged in" in root.page(f"/events?actor={quote(EVIL[1:].upper())}&action=login")
     assert root.http.get("/events?job=x").status_code == 422
 
 
@@ -221,6 +224,8 @@ def test_the_queues_count_the_gpus_of_all_machines_of_a_job(api: Api) -> None:
     assert "· 4 machines" in guest.page("/queues")
     api.rig.clock.advance(300)
     past = guest.page("/queues?part=history&over=6h&queue=default")
+    chart = html.unescape(re.findall(r"data-chart='([^']*)'", past)[0])
+    assert len(json.loads(chart)["x"]) == 2, "it begins when the queue did"
     assert "Jobs waiting and running" in past
     # Both waited for all of the last whole step.
     assert '<td class="num">2</td>' in past

@@ -161,7 +161,10 @@ def test_a_new_worker_is_shown_its_token_once(api: Api, admin: Reader) -> None:
     )
     assert line.headers["cache-control"] == "no-store"
     assert f"{api.url}&#34;" in line.text
-    assert "7 d" in line.text
+    assert "It works once, and expires on" in line.text
+    page = admin.page("/workers?status=connecting")
+    assert page.count("not joined yet") == page.count("its line or token expires:") == 2
+    assert "not joined yet" in admin.page(here)
     wrong = admin.post("/workers/new", shown="/workers/new", name="x", labels="zone")
     assert wrong.status_code == 422
     assert "zone=eu" in wrong.text

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reporting.md").read_text(encoding="utf-8")
-COLUMNS = ROOT / "docs" / "site" / "views.toml"
+COLUMNS = ROOT / "schema" / "forge_schema" / "read" / "views.toml"
 QUESTIONS = re.findall(r"^ *```sql\n(.*?)^ *```", PAGE, re.MULTILINE | re.DOTALL)
 # The second is for views that nobody can write to.
 CANNOT_WRITE = (

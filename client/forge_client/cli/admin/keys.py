@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import typer
 from forge_schema.model.admin import ApiKey, NotAPerson, Team, invitation_line, people_of
-from forge_schema.model.quantities import duration_text
+from forge_schema.model.quantities import duration_text, span_text
 from forge_schema.model.states import Role
 from forge_schema.proxies import is_loopback
 from forge_schema.service.admin import INVITATION_LASTS
@@ -184,7 +184,7 @@ def invite(
                 print(line, flush=True)  # noqa: T201 - the data
     if form is not Format.TABLE:
         output.show(lines, INVITATIONS, form)
-    narration.say(f"each line works once, within {duration_text(lasts.total_seconds())}")
+    narration.say(f"each line works once, within {span_text(lasts.total_seconds())}")
     if is_loopback(urlsplit(url).hostname or ""):
         narration.say(
             "the server's address is this machine's own, so the lines work only here; give --server"

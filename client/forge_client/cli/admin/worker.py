@@ -6,8 +6,9 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
-from forge_schema.model.quantities import duration_text, names_text, size_text
+from forge_schema.model.quantities import duration_text, names_text, size_text, span_text
 from forge_schema.model.spec import FOR_ALL, INPUT, SECRET
+from forge_schema.model.states import WorkerStatus
 from forge_schema.model.worker import WorkerInfo, speed_text
 from forge_schema.proxies import is_loopback
 
@@ -42,6 +43,8 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 def standing(worker: WorkerInfo) -> str:
     """Return a worker's status, and whether its next heartbeat is overdue."""
+    if worker.status == WorkerStatus.CONNECTING:
+        return "not connected yet"
     return f"{worker.status}, silent" if worker.silent else str(worker.status)
 
 
@@ -50,8 +53,8 @@ COLUMNS: list[Column] = [
     ("NAME", lambda w: w.name),
     ("STATUS", standing),
     ("JOBS", lambda w: w.leases),
-    ("CPUS", lambda w: f"{w.cpus:g}"),
-    ("MEMORY", lambda w: size_text(w.memory_mb << 20)),
+    ("CPUS", lambda w: f"{w.cpus:g}" if w.cpus else ""),
+    ("MEMORY", lambda w: size_text(w.memory_mb << 20) if w.memory_mb else ""),
     ("GPUS", lambda w: ", ".join(str(gpu.get("name", "?")) for gpu in w.gpus)),
     ("SPEED", lambda w: speed_text(w.speed)),
     ("LABELS", lambda w: _labels(w.labels)),
@@ -126,7 +129,7 @@ DETAILS: list[Column] = [
     *COLUMNS,
     ("KIND", lambda w: w.kind),
     ("VERSION", lambda w: w.version),
-    ("DISK", lambda w: size_text(w.disk_mb << 20)),
+    ("DISK", lambda w: size_text(w.disk_mb << 20) if w.disk_mb else ""),
     ("SECRETS", _whose),
 ]
 
@@ -216,7 +219,7 @@ def add(
         made = backend.admin.invite_worker(
             name, url=server, ephemeral=ephemeral, labels=given, lasts=lasts
         )
-    within = duration_text(made.lasts_s)
+    within = span_text(made.lasts_s)
     narration.say(f"paste this line on the machine that becomes {name}, within {within}:")
     output.show_one(made.model_dump(), form, lambda: print(made.line))  # noqa: T201 - the data
     narration.say(f"it works once; then `forge worker list` shows {name}", "dim")

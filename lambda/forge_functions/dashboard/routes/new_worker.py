@@ -87,7 +87,8 @@ def line_page(  # noqa: PLR0917 - as above
         labels=labels_of(labels),
         lasts=expiry.lasts,
     )
-    shown = page(request, who, "worker_line.html", name=name, made=made)
+    expires_at = who.now + timedelta(seconds=made.lasts_s)
+    shown = page(request, who, "worker_line.html", name=name, made=made, expires_at=expires_at)
     shown.headers["Cache-Control"] = "no-store"
     return shown
 

@@ -11,15 +11,18 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Text, Word
+from forge_schema.model.quantities import HOUR
 from forge_schema.model.reading import REPORT_SINCE
 from forge_schema.read.report_definitions import REPORTS, Report, ReportGroup, over_time
+from forge_schema.read.reports import meanings
 from forge_schema.read.reports import report as known
 from forge_schema.tables import names_of, write_csv
 from pydantic import Field
 
-from forge_functions.dashboard.formats import sorted_word
+from forge_functions.dashboard.formats import heading, is_duration, sorted_word
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.session import SeesPages, Visitor
+from forge_functions.dashboard.words import t
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 
@@ -68,10 +71,24 @@ class Sheet:
         """Whether anything has a cost."""
         return any(row.get("cost") for row in self.found)
 
-    @property
+    @cached_property
     def columns(self) -> list[str]:
-        """The names of the columns."""
+        """The names of the columns that have a value."""
+        return [name for name in self._all if any(row[name] is not None for row in self.found)]
+
+    @property
+    def empty(self) -> list[str]:
+        """The names of the others."""
+        return [name for name in self._all if name not in self.columns]
+
+    @property
+    def _all(self) -> list[str]:
         return list(self.found[0]) if self.found else []
+
+    @property
+    def meanings(self) -> dict[tuple[str, ...], str]:
+        """What the columns mean."""
+        return meanings(self.name, self.columns)
 
     @cached_property
     def numeric(self) -> set[str]:
@@ -98,11 +115,18 @@ class Sheet:
     def over_time(self) -> dict[str, Any] | None:
         """The same column by days or months, as a chart has it; None if it is of one."""
         over = over_time(self.found, self.drawn) if self.drawn in self.total else {}
-        if not over:
+        if not over or self.drawn is None:
             return None
         at = [datetime.combine(day, time(), UTC).timestamp() for day in over]
-        values = [round(value, 3) for value in over.values()]
+        per = HOUR if is_duration(self.drawn) else 1
+        values = [round(value / per, 3) for value in over.values()]
         return {"x": at, "series": [{"label": self.drawn, "values": values, "tone": "--chart-1"}]}
+
+    @property
+    def charted(self) -> str:
+        """The title of that chart, with its unit."""
+        title = heading(self.drawn or "")
+        return t("{title}, in hours", title=title) if is_duration(self.drawn or "") else title
 
     @cached_property
     def _longest(self) -> float:

@@ -127,9 +127,10 @@
     }
     ctx.restore();
   };
-  const choose = (byStep) => (u) => {
+  // Who only clicks marks hardly anything; who marks by keyboard means it.
+  const choose = (byStep, least = 4) => (u) => {
     const { left, width } = u.select;
-    if (width < 4) return;
+    if (width < least) return;
     enter({ byStep, since: u.posToVal(left, "x"), until: u.posToVal(left + width, "x") });
   };
   // The index of the point of a line that is nearest to another index, if it is near enough.
@@ -230,20 +231,22 @@
     if (group.name === focused) where.focus({ preventScroll: true });
     return chart;
   };
-  // The arrow keys go from point to point, with Shift they mark a part; Enter zooms into it.
+  // The arrow keys go from point to point, Page Up and Page Down over a tenth of them, Home and End
+  // to the ends; with Shift they mark a part, and Enter zooms into it.
   const step = (event, chart) => {
     const { plot } = chart;
     if (!plot?.data[0].length) return;
-    if (event.key === "Enter") return choose(stepped(chart.group))(plot);
+    if (event.key === "Enter") return choose(stepped(chart.group), 1)(plot);
     if (event.key === "Escape") return plot.select.width ? mark(plot, 0, 0) : zoom && enter(null);
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const last = plot.data[0].length - 1, tenth = Math.ceil(last / 10);
+    const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -tenth, PageDown: tenth, Home: -Infinity, End: Infinity }[event.key];
     if (!by) return;
     event.preventDefault();
-    const last = plot.data[0].length - 1, from = plot.cursor.idx ?? (by > 0 ? -1 : last + 1);
+    const from = plot.cursor.idx ?? (by > 0 ? -1 : last + 1);
     const left = (i) => plot.valToPos(plot.data[0][Math.min(Math.max(i, 0), last)], "x");
     if (!event.shiftKey) chart.marked = null;
     else chart.marked ??= left(from);
-    const to = left(from + by);
+    const to = left(Math.min(Math.max(from + by, 0), last));
     mark(plot, Math.min(chart.marked ?? to, to), Math.abs((chart.marked ?? to) - to));
     plot.setCursor({ left: to, top: 0 });
     // One place tells of all charts what is read from them by keyboard.

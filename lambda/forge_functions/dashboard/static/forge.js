@@ -196,6 +196,9 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
   // Charts: numbers come from the page, colours from the style sheet.
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const number = new Intl.NumberFormat(document.documentElement.lang, { notation: "compact" });
+  // What has no neighbour has no line to be seen by; and one time alone is not drawn from 1970 on.
+  const lonely = (u, n) => [...u.data[n].keys()].filter((i) => [-1, 0, 1].every((by) => (u.data[n][i + by] ?? null) !== null === (by === 0)));
+  const around = (side) => ({ data: [all] }, from, to) => all.length === 1 ? [all[0] - 1800, all[0] + 1800] : [from - side, to + side];
   const draw = (root) => $$("[data-chart]", root).forEach((figure) => {
     const place = $(".chart-place", figure);
     const { x, series } = JSON.parse(figure.dataset.chart);
@@ -212,10 +215,11 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
         // Counts are integers.
         { ...axis, size: 40, ...(bars && !daily ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000] } : {}), values: (_u, splits) => splits.map((v) => number.format(v)) },
       ],
-      scales: { y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
+      // The first and the last bar are as broad as the others.
+      scales: { x: { range: around(bars ? (x[1] - x[0]) / 2 : 0) }, y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
       series: [{}, ...series.map((one, i) => (bars
         ? { label: one.label, width: 0, fill: colour(one.tone), points: { show: false }, paths: uPlot.paths.bars({ size: [0.7, 40] }) }
-        : { label: one.label, width: 1.5, stroke: colour(one.tone), dash: i ? [6, 3] : [], points: { show: false }, spanGaps: false })),
+        : { label: one.label, width: 1.5, stroke: colour(one.tone), dash: i ? [6, 3] : [], points: { size: 6, fill: colour(one.tone), filter: lonely }, spanGaps: false })),
       ],
     }, [x, ...series.map((one) => one.values)], place);
     $$("[data-tone]", figure).forEach((sign) => { sign.style.background = colour(sign.dataset.tone); });

@@ -36,11 +36,19 @@ span AS MATERIALIZED (
         min(at) AS reached_at, count(*)::integer AS looked
     FROM looked
 ),
+named AS MATERIALIZED (
+    SELECT 'key:' || id AS called FROM api_key WHERE strpos(lower(owner), lower(%(actor)s)) > 0
+    UNION ALL
+    SELECT 'worker:' || id FROM worker WHERE strpos(lower(name), lower(%(actor)s)) > 0
+),
 found AS MATERIALIZED (
     SELECT *
     FROM looked
     WHERE actor IS NOT NULL
-        AND (%(actor)s::text IS NULL OR strpos(lower(actor), lower(%(actor)s)) > 0)
+        AND (
+            %(actor)s::text IS NULL OR strpos(lower(actor), lower(%(actor)s)) > 0
+            OR actor IN (SELECT called FROM named)
+        )
         AND (%(action)s::text IS NULL OR strpos(lower(action), lower(%(action)s)) > 0)
         AND (%(worker_id)s::bigint IS NULL OR worker_id = %(worker_id)s)
     ORDER BY place DESC, id DESC NULLS LAST, submitted DESC

@@ -13,7 +13,8 @@ SELECT
     worker.id, worker.name, worker.kind,
     forge_status(worker.status, held.leases) AS status, worker.command, worker.accelerator,
     worker.gpus, worker.cpus, worker.memory_mb, worker.labels, worker.price_per_hour,
-    worker.condition, worker.connected_at IS NULL AS never_came,
+    worker.condition, worker.token_expires_at,
+    worker.boot_id = '00000000-0000-0000-0000-000000000000' AS never_came,
     worker.suspected_for,
     CASE
         WHEN forge_rests(worker) THEN extract(EPOCH FROM worker.rests_until - forge_now())::float8

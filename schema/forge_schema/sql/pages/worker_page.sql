@@ -9,6 +9,7 @@ SELECT
     worker.gpus, worker.cpus, worker.memory_mb, worker.disk_mb, worker.labels, worker.pinned_labels,
     worker.local, worker.address, worker.price_per_hour, worker.version, worker.condition, worker.speed,
     worker.token_hash IS NOT NULL AS has_token, worker.token_expires_at, worker.registered_at,
+    worker.boot_id = '00000000-0000-0000-0000-000000000000' AS never_came,
     worker.connected_at, worker.last_seen_at,
     worker.suspected_for,
     CASE

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite, log10
 
-from forge_schema.model.results import Run
+from forge_schema.model.fields import NOT_FINITE
+from forge_schema.model.results import TABLES, Run, as_numbers
 
 from forge_functions.dashboard.formats import brief
+from forge_functions.dashboard.words import t
 
-# The size of a picture, of the room beside it for names and ticks, and of the axes of points.
-HEIGHT, MARGIN, LEFT, SIDE = 180, 24, 72, 210
-# How wide the lines' picture should be, and the least and the most space between two axes.
-WIDE, NARROW, BROAD = 1060, 150, 500
+# How high a picture is, without the room around it; an axis takes at least so much across.
+HEIGHT, NARROW = 180, 150
 # An axis of more words, or a logarithmic one of less than so many times, would say little.
 WORDS, LOGARITHMIC = 8, 10
 WIDTH_OF_WORD = 16
@@ -32,13 +32,26 @@ class Axis:
 
     @property
     def called(self) -> str:
-        """Its name as a heading has it: `loss best`, or `lr, log` if it is logarithmic."""
-        name = self.name.split(".", 1)[-1].replace(".", " ")
-        return f"{name}, log" if self.logarithmic else name
+        """Its name as a heading has it: `best loss`, or `lr`."""
+        table, _, key = self.name.partition(".")
+        name = key if table in TABLES and key else self.name
+        metric, _, kind = name.rpartition(".")
+        of_kind = {
+            "best": t("best {name}", name=metric),
+            "min": t("least {name}", name=metric),
+            "max": t("greatest {name}", name=metric),
+        }
+        return of_kind.get(kind, name) if metric else name
+
+    @property
+    def scaled(self) -> str:
+        """The same beside the axis, which may be logarithmic."""
+        return t("{name}, log scale", name=self.called) if self.logarithmic else self.called
 
 
 def axis(name: str, values: Sequence[object]) -> Axis | None:
     """Return the axis of these values; None if they are one, or are too many words."""
+    values = as_numbers(list(values))
     present = [value for value in values if value is not None]
     numbers = [float(v) for v in present if isinstance(v, int | float) and not isinstance(v, bool)]
     finite = [number for number in numbers if isfinite(number)]
@@ -73,8 +86,21 @@ def _word(value: object) -> str:
 
 
 @dataclass(frozen=True)
+class ScatterPlot:
+    """Runs as points: across by a parameter, down by what came of them."""
+
+    across: Axis
+    down: Axis
+    points: Sequence[tuple[Run, float, float]]
+
+
+@dataclass(frozen=True)
 class Plots:
-    """The pictures of runs by some of their columns, and one that came of them."""
+    """The pictures of runs by some of their columns, and one that came of them.
+
+    Only what is drawn has a part in a scale: a run without the target or without any of the
+    parameters is in no picture.
+    """
 
     all_runs: Sequence[Run]
     given: Sequence[str]
@@ -82,54 +108,58 @@ class Plots:
 
     @cached_property
     def runs(self) -> list[Run]:
-        """Those of which something came."""
-        return [run for run in self.all_runs if run.value(self.target) is not None]
+        """Those that are drawn."""
+        came = [run for run in self.all_runs if run.value(self.target) not in (None, *NOT_FINITE)]
+        told = [one.name for one in self._given(came)]
+        return [run for run in came if any(run.value(name) is not None for name in told)]
+
+    def _given(self, runs: Sequence[Run]) -> list[Axis]:
+        made = (axis(name, [run.value(name) for run in runs]) for name in self.given)
+        return [each for each in made if each]
 
     @cached_property
     def axes(self) -> list[Axis]:
         """The axes, the target's last; none if the picture would say nothing."""
-        made = [axis(name, [run.value(name) for run in self.runs]) for name in self.given]
-        axes = [each for each in made if each]
+        axes = self._given(self.runs)
         last = axis(self.target, [run.value(self.target) for run in self.runs])
         return [*axes, last] if axes and last and last.numeric else []
 
     @property
     def width(self) -> int:
-        """How wide the lines' picture is."""
-        return self.across(len(self.axes) - 1) + MARGIN + NARROW // 2
+        """How wide the lines' picture is at least."""
+        return NARROW * len(self.axes)
 
     @property
     def lines(self) -> list[tuple[Run, int, str]]:
-        """Each run that has values on two axes or more, its tone, and the points of its line."""
+        """Each run, its tone, and the points of its line. Of one number, its points say it all."""
+        if len(self.axes) == 2 and self.clouds:  # noqa: PLR2004 - a parameter and the target
+            return []
         drawn = []
         for n, run in enumerate(self.runs):
             places = [(i, each.places[n]) for i, each in enumerate(self.axes)]
-            points = [f"{self.across(i)},{self.down(at):.1f}" for i, at in places if at is not None]
-            if len(points) > 1:
-                drawn.append((run, self._tone(n), " ".join(points)))
+            points = [f"{i},{self.down(at):.1f}" for i, at in places if at is not None]
+            drawn.append((run, self._tone(n), " ".join(points)))
         return drawn
 
-    @property
-    def clouds(self) -> list[tuple[Axis, list[tuple[Run, float, float]]]]:
-        """For each numeric axis the points of the runs: across by it, down by the target."""
-        *given, last = self.axes
-        return [
-            (each, [
-                (run, LEFT + SIDE * x, self.down(y))
-                for run, x, y in zip(self.runs, each.places, last.places, strict=True)
-                if x is not None and y is not None
-            ])
-            for each in given if each.numeric
-        ]  # fmt: skip
+    @cached_property
+    def clouds(self) -> list[ScatterPlot]:
+        """The points by each parameter that is a number."""
+        clouds = (self._cloud(each.name) for each in self.axes[:-1] if each.numeric)
+        return [cloud for cloud in clouds if cloud]
 
-    def across(self, n: int) -> int:
-        """Return where an axis stands."""
-        return MARGIN + n * min(max(WIDE // (len(self.axes) - 1), NARROW), BROAD)
+    def _cloud(self, name: str) -> ScatterPlot | None:
+        runs = [run for run in self.runs if run.value(name) is not None]
+        across, down = (axis(of, [run.value(of) for run in runs]) for of in (name, self.target))
+        if not across or not down:
+            return None
+        places = zip(runs, across.places, down.places, strict=True)
+        points = [(run, x, y) for run, x, y in places if x is not None and y is not None]
+        return ScatterPlot(across, down, points)
 
     @staticmethod
     def down(place: float) -> float:
         """Return how far below the top a place of an axis is."""
-        return MARGIN + (1 - place) * HEIGHT
+        return (1 - place) * HEIGHT
 
     def _tone(self, n: int) -> int:
         at = self.axes[-1].places[n]

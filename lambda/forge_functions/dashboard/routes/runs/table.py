@@ -13,6 +13,7 @@ from forge_schema.model.fields import Text, Word
 from forge_schema.model.results import (
     ANY_METRIC,
     FIELDS,
+    NUMBERS,
     TABLES,
     ColumnUnknown,
     Experiment,
@@ -178,8 +179,8 @@ class Table(JobList):
 
     @property
     def given(self) -> list[str]:
-        """The names of the parameters' columns."""
-        return [f"parameters.{key}" for key in self.parameters]
+        """The columns of parameters, but for those that only number jobs."""
+        return [f"parameters.{key}" for key in self.parameters if key not in NUMBERS]
 
     @cached_property
     def experiments(self) -> list[Experiment]:
