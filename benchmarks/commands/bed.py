@@ -10,6 +10,21 @@ from pathlib import Path
 
 from benchmarks.commands.measure import FORGE, Checkout
 
+# Nobody has such a GPU, so the jobs wait.
+TOML = """
+command = "python train.py"
+timeout = "1h"
+checkpoint = ["*.pt"]
+
+[resources]
+gpus = 1
+gpu_model = "none"
+memory = "2GiB"
+
+[env]
+SEED = "1"
+"""
+
 
 @dataclass(frozen=True)
 class Bed:
@@ -44,6 +59,10 @@ def running(
     project = folder / "project"
     project.mkdir()
     (project / "train.py").write_text("print('hello')\n")
+    described = folder / "described"
+    described.mkdir()
+    (described / "train.py").write_text("print('hello')\n")
+    (described / "forge.toml").write_text(TOML)
     env = {**clean(folder), **checkout.variables, **(variables or {})}
     forge("up", "-d", env=env)
     try:

@@ -22,6 +22,7 @@ COMMANDS = {
     "cancel": (("cancel",), {}),
     "report show": (("report", "show", "sla"), {}),
     "submit": (("submit", ".", "--", "true"), {}),
+    "submit, forge.toml": (("submit", "../described", "--env", "SEED=2", "--delay", "1d"), {}),
     "--help": (("--help",), {}),
     "--version": (("--version",), {}),
     "ps --st<Tab>": ((), {"COMP_WORDS": "forge ps --st", "COMP_CWORD": "2"}),

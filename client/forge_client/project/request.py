@@ -1,11 +1,9 @@
 """A job request as written by people in forge.toml, options and the SDK."""
 
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from forge_schema.model.errors import plainly, shorter
@@ -18,7 +16,6 @@ from forge_schema.model.quantities import (
     size,
     size_text,
 )
-from forge_schema.model.reading import check_first, words_of
 from forge_schema.model.spec import CODE, KEYS, Key, Option
 from pydantic import (
     AfterValidator,
@@ -33,37 +30,12 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from forge_client.errors import FIELDS_HINT, ClientError, InvalidInput
-from forge_client.project import FILE, IMAGE_WAYS, Requested, in_unit
-from forge_client.project.checkpoint_names import parsed
+from forge_client.project import FILE, IMAGE_WAYS, Requested, in_unit, written
 
 _Name = Annotated[str, Field(pattern=r"^\s*[0-9]+(:[0-9]+\.[0-9]+)?\s*$")]
 CheckpointName = Annotated[
-    dict[str, Any], BeforeValidator(parsed, json_schema_input_type=int | _Name)
+    dict[str, Any], BeforeValidator(written.checkpoint, json_schema_input_type=int | _Name)
 ]
-
-
-def _folder(value: object) -> object:
-    """Return a folder's path as the queue writes it: a shell completes `runs` to `runs/`."""
-    if not isinstance(value, str):
-        return value
-    if not PurePosixPath(value).parts:
-        raise ValueError(
-            "the project's folder itself cannot be the checkpoint folder; name the files that the"
-            " job writes there by patterns, such as --checkpoint '*.pt'"
-        )
-    return value.removeprefix("./").rstrip("/") or value
-
-
-def _patterns(value: object) -> object:
-    """Return patterns as the queue writes them; a single one may be given alone."""
-    if isinstance(value, str):
-        value = [value]
-    if not isinstance(value, Iterable):
-        return value
-    return [
-        pattern.removeprefix("./").rstrip("/") if isinstance(pattern, str) else pattern
-        for pattern in value
-    ]
 
 
 def _jobs(value: object) -> object:
@@ -83,34 +55,9 @@ Jobs = Annotated[
 ]
 
 
-def _names(value: object) -> object:
-    """Return names of extras or groups; a single one may be given alone, or several as `a,b`."""
-    words = [value] if isinstance(value, str) else value
-    if not isinstance(words, Iterable):
-        return value
-    return [name.strip() for each in words for name in str(each).split(",") if name.strip()]
-
-
-Names = Annotated[list[str] | None, BeforeValidator(_names, json_schema_input_type=str | list[str])]
-
-
-RANGE = re.compile(r"\s*([0-9]{1,9})\s*(?:\.\.\s*([0-9]{1,9})\s*)?")
-
-
-def _range(value: object) -> object:
-    """Return a number of machines, or a range such as `2..8`, as the least and the most of them."""
-    if value is None or isinstance(value, tuple):
-        return value
-    match = None if isinstance(value, bool) else RANGE.fullmatch(str(value))
-    if match is None:
-        raise ValueError("write a number of machines, or a range of them such as 2..8")
-    least, most = int(match[1]), match[2] and int(match[2])
-    # The queue says so too, but of no line of forge.toml.
-    if most and most < least:
-        raise ValueError(
-            f"a range of machines cannot go from {least} to {most}: the least comes first"
-        )
-    return least, most
+Names = Annotated[
+    list[str] | None, BeforeValidator(written.names, json_schema_input_type=str | list[str])
+]
 
 
 # A range begins with 2; which of its numbers is the greater, a pattern cannot tell.
@@ -118,23 +65,15 @@ _COUNT, _SEVERAL = "0*[1-9][0-9]{0,3}", "0*([2-9]|[1-9][0-9]{1,3})"
 _Range = Annotated[str, Field(pattern=rf"^\s*({_COUNT}|{_SEVERAL}\s*\.\.\s*{_SEVERAL})\s*$")]
 _Nodes = Annotated[int, Field(ge=1)]
 Nodes = Annotated[
-    tuple[int, int | None] | None, BeforeValidator(_range, json_schema_input_type=_Nodes | _Range)
+    tuple[int, int | None] | None,
+    BeforeValidator(written.machines, json_schema_input_type=_Nodes | _Range),
 ]
 
 
-# `_words` makes a command of it, and `_folder` takes off what the queue does not.
+# `command_words` makes a command of it, and `checkpoint_folder` takes off what the queue does not.
 _Line = Annotated[str, Field(pattern=r"\S")]
 _Words = Annotated[list[str], Field(min_length=1)]
 _Below = Annotated[str, Field(pattern=r"^(\./)?((?!\.\.?/)[^/\\]+/)*(?!\.\.?/*$)[^/\\]+/*$")]
-
-
-def _words(command: object) -> object:
-    if isinstance(command, str):
-        return words_of(command)  # a sign in quotes is meant as it is
-    if isinstance(command, (list, tuple)) and all(isinstance(word, str) for word in command):
-        # Each word of a list is an argument as it is, whatever a shell would make of it.
-        check_first(command, shlex.join(command))
-    return command
 
 
 def words(command: Sequence[str] | str) -> list[str]:
@@ -149,12 +88,6 @@ def words(command: Sequence[str] | str) -> list[str]:
 def several(given: Iterable[str] | str) -> list[str]:
     """Return the texts of a list; a single text, which would be its letters, is a list of one."""
     return [given] if isinstance(given, str) else list(given)
-
-
-def _file_or_not(value: object) -> object:
-    if value is None or value is False or (isinstance(value, str) and value):
-        return value
-    raise ValueError("it must be a path in the project, or false to install nothing")
 
 
 _DurationText = Annotated[str, Field(pattern=rf"^\s*(\d+(\.\d+)?|({PART.pattern}\s*)+)\s*$")]
@@ -258,17 +191,19 @@ class Request(Requested, _Plain):
     model_config = ConfigDict(defer_build=False)
 
     command: Annotated[
-        list[str] | None, BeforeValidator(_words, json_schema_input_type=_Line | _Words)
+        list[str] | None,
+        BeforeValidator(written.command_words, json_schema_input_type=_Line | _Words),
     ] = None
     nodes: Nodes = None
     labels: dict[str, str] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict)
     inputs: dict[str, str] = Field(default_factory=dict)
     checkpoint_dir: Annotated[
-        str | None, BeforeValidator(_folder, json_schema_input_type=_Below)
+        str | None, BeforeValidator(written.checkpoint_folder, json_schema_input_type=_Below)
     ] = None
     checkpoint: Annotated[
-        list[str] | None, BeforeValidator(_patterns, json_schema_input_type=_Below | list[_Below])
+        list[str] | None,
+        BeforeValidator(written.patterns, json_schema_input_type=_Below | list[_Below]),
     ] = None
     from_checkpoint: CheckpointName | None = None
     after: Jobs = None
@@ -276,7 +211,7 @@ class Request(Requested, _Plain):
     after_any: Jobs = None
     requirements: Annotated[
         str | Literal[False] | None,
-        PlainValidator(_file_or_not, json_schema_input_type=_Path | Literal[False]),
+        PlainValidator(written.file_or_not, json_schema_input_type=_Path | Literal[False]),
         Option("File that lists what to install, found by itself; false installs nothing."),
     ] = None
     extras: Annotated[
@@ -334,16 +269,9 @@ class Request(Requested, _Plain):
             }
         )
 
-    def fields(self) -> dict[str, Any]:
-        """Return the given fields in the queue's form."""
-        given = _in_queues_form(self)
-        nodes = zip(("nodes", "max_nodes"), given.pop("nodes", ()), strict=False)
-        optional = ("inputs", "requirements", "tuning", "stall")
-        unneeded = {name for name in optional if not given.get(name)}
-        return {
-            **{name: value for name, value in given.items() if name not in unneeded},
-            **{name: value for name, value in nodes if value is not None},
-        }
+    def given(self) -> dict[str, Any]:
+        """Return the given fields by the queue's names; `nodes` is the least and the most."""
+        return _in_queues_form(self)
 
 
 KNOWN = {*Request.model_fields, *(key for table in TABLES.values() for key in table.model_fields)}

@@ -6,13 +6,13 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.quantities import counted, names_text, size_text
 
+from forge_client.errors import ClientError
 from forge_client.project import FILE, no_command
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.environment.packages import RUNNERS, WithPackages
@@ -184,19 +184,24 @@ def checked(backend: Backend, ready: PreparedSubmit) -> PreparedSubmit:
     parcel = ready.parcel
     if parcel and parcel.config:
         ready = _with_packages(ready, parcel, backend.template(parcel.config))
-    with _naming_the_file(parcel.folder if parcel else Path(), ready.requests):
+    try:
         backend.check(ready.specs)
+    except ClientError as error:
+        if error.code == "spec_invalid":
+            _tell_place(error, parcel.folder if parcel else Path(), ready.requests)
+        raise
     tell_packages(ready)
     return ready
 
 
-def _naming_the_file(folder: Path, requests: Sequence[Request]) -> AbstractContextManager[None]:
-    if not (folder / FILE).is_file():
-        return nullcontext()
-    # Most of what a submit would cost without one.
-    from forge_client.project.forge_toml import naming_the_file  # noqa: PLC0415
+def _tell_place(error: ClientError, folder: Path, requests: Sequence[Request]) -> None:
+    """Raise an error that says more of a wrong value, if it is in forge.toml or known here."""
+    requests = [request.whole() for request in requests]
+    if (folder / FILE).is_file():
+        from forge_client.project.forge_toml import naming_the_file  # noqa: PLC0415 - for models
 
-    return naming_the_file(folder, requests)
+        with naming_the_file(folder, requests):
+            raise error
 
 
 def planned(backend: Backend, ready: PreparedSubmit) -> DryRun:

@@ -19,10 +19,10 @@ from forge_client.code import differences, fetch
 from forge_client.downloads import download_all
 from forge_client.errors import ClientError, Outage
 from forge_client.findings import all_metrics, all_tests
-from forge_client.project.checkpoint_names import own_checkpoint
 from forge_client.project.request import Request, several, words
 from forge_client.project.submission import repeated
 from forge_client.project.submit import planned_again
+from forge_client.project.written import own_checkpoint
 from forge_client.results.endings import check_acted, decisive, ending
 from forge_client.results.log_reader import (
     QUICKEST_S,

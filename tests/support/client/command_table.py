@@ -9,20 +9,26 @@ import json
 import re
 from inspect import get_annotations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args, get_origin
 
 import typer
 from forge_client.cli.commands import app
 from forge_client.cli.options import names
 from forge_client.cli.quick import arguments, completion
+from forge_client.project import BOUNDS
+from forge_client.project.forge_toml import Project
 from forge_client.project.request import Request
-from forge_schema.model.spec import KEYS
+from forge_client.project.written import READERS
+from forge_schema.model.spec import KEYS, Key
+from pydantic import TypeAdapter
 from typer.main import get_command
 from typer.rich_utils import rich_render_text
 from typer.testing import CliRunner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pydantic.fields import FieldInfo
 
 Click: TypeAlias = Any
 """A command, its context, a parameter or a function of one: typer hides which click it is."""
@@ -32,6 +38,8 @@ PLACE = Path(arguments.__file__).with_name("commands.json")
 WIDE = 400
 FRAME = re.compile(r"╭─ (.+?) ─+╮$")
 COMPLETES = {names.jobs: "jobs", completion.states: "states", completion.terms: "terms"}
+PLAIN: dict[type, str] = {kind: kind.__name__ for kind in (int, str, float, bool, list)}
+TEXTS = (list[str], dict[str, str])
 # Of a parameter that only typer can complete.
 OTHER = "other"
 
@@ -42,7 +50,8 @@ def text() -> str:
     context = typer.Context(command, info_name="forge", help_option_names=["-h", "--help"])
     made = _command(command, context)
     commands = made.pop("commands")
-    lines = [f"{json.dumps(name)}: {_json(value)}" for name, value in {**made, **_help()}.items()]
+    made = {**made, **_help(), "keys": dict(_keys())}
+    lines = [f"{json.dumps(name)}: {_json(value)}" for name, value in made.items()]
     listed = ",\n".join(f"  {json.dumps(n)}: {_json(one)}" for n, one in commands.items())
     return "{\n" + ",\n".join([*lines, f'"commands": {{\n{listed}\n}}']) + "\n}\n"
 
@@ -82,17 +91,42 @@ def _parameter(one: Click) -> dict[str, Any]:
         "completes": _completes(one),
         "help": rich_render_text(one.help) if is_option and one.help else None,
         "variable": one.envvar,
-        **_as_field(one.name),
     }
     return {name: value for name, value in found.items() if value}
 
 
-def _as_field(name: str) -> dict[str, Any]:
-    """Return how an option's text becomes a field of a job, if nothing but the queue checks it."""
-    key = KEYS.get(name)
-    if key is None or key.kind not in {int, str} or name in get_annotations(Request):
+def _keys() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the keys of forge.toml that need no model to be read, with what the queue asks."""
+    own = get_annotations(Request) | get_annotations(Project)
+    for name, field in Project.model_fields.items():
+        if name not in KEYS and (kind := _own_kind(name, field)):
+            yield name, {"kind": kind}
+    for name, key in KEYS.items():
+        is_own = name in own
+        kind = _own_kind(name, Project.model_fields[name]) if is_own else PLAIN.get(key.kind)
+        if kind:
+            table = {"table": key.table} if key.table else {}
+            yield name, {"kind": kind, "field": key.field, **table, **_bounds(key)}
+
+
+def _own_kind(name: str, field: FieldInfo) -> str | None:
+    """Return the type of what people write in a form of its own, if it needs no model."""
+    hint: Any = field.annotation
+    if name not in READERS and hint not in TEXTS:
+        return None
+    if type(None) in get_args(hint):
+        hint = get_args(hint)[0]
+    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return str((get_origin(hint) or hint).__name__)
+
+
+def _bounds(key: Key) -> dict[str, float]:
+    """Return the bounds of a number in the queue's form, which has one already as a range."""
+    if key.kind not in {int, float} or key.name in READERS:
         return {}
-    return {"field": key.field, "kind": key.kind.__name__, "table": key.table}
+    schema = TypeAdapter(key.hint).json_schema()
+    forms = (schema, *schema.get("anyOf", ()))
+    return {name: form[name] for form in forms for name in BOUNDS if name in form}
 
 
 def _in_order(options: list[str]) -> list[str]:

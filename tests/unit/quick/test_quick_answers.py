@@ -6,19 +6,20 @@ import io
 import subprocess
 import sys
 from contextlib import nullcontext, redirect_stdout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from forge_client.cli.commands import app
-from forge_client.cli.quick.answers import plainly_described
+from forge_client.cli.quick.answers import described_by_models, plainly_described
 from forge_client.cli.quick.arguments import Declined, commands, parsed
+from forge_client.errors import ClientError
 from forge_client.http import logins
 from forge_client.main import answered
 from forge_client.plain import place
 from forge_client.plain.place import refuse_proxied
 from forge_client.plain.wire import NotPlain
-from forge_client.project.request import Request
-from forge_schema.model.spec import KEYS
+from forge_client.project.listing import Listing
+from forge_client.project.submit import SILENT, Parcel, PreparedSubmit, checked
 from support.client import plain_table
 from support.client.command_table import PLACE, text
 from typer.testing import CliRunner
@@ -123,30 +124,107 @@ def test_what_is_not_plain_is_left_to_the_whole_command(words: str) -> None:
     assert not answered(words.split())
 
 
-def test_a_job_that_is_described_plainly_is_what_the_models_make_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = {"_s": "90m", "_mb": "3.5GiB"}
-    plain = [one for one in SUBMIT if "field" in one]
-    assert {"name", "gpus", "memory", "timeout", "image"} <= {one["name"] for one in plain}
-    for one in plain:
-        words = KEYS[one["name"]].words or ("7",)
-        given = {one["name"]: texts.get(one["field"].removeprefix(one["name"]), words[0])}
-        described = plainly_described(given, tmp_path, ["python", "-c", ""])
-        whole = Request().changed({**given, "command": ["python", "-c", ""]})
-        assert described
-        wanted = whole.spec(owner="ann", name="x").items()
-        made = described[1].spec(owner="ann", name="x")
-        assert made == {name: value for name, value in wanted if value != {}}
-    for command in (None, [], ["python a.py"], ["a", "|", "b"]):
-        assert plainly_described({}, tmp_path, command) is None
-    for name, value in (("env", ["A=1"]), ("gpus", "many"), ("memory", "much")):
-        assert plainly_described({name: value}, tmp_path, ["true"]) is None
-    monkeypatch.setenv("FORGE_QUEUE", "night")
-    assert plainly_described({}, tmp_path, ["true"]) is None
-    monkeypatch.delenv("FORGE_QUEUE")
-    (tmp_path / "forge.toml").touch()
-    assert plainly_described({}, tmp_path, ["true"]) is None
+WRITTEN = (
+    *('"7"', '"90m"', '"3.5GiB"', '"2..8"', '"8..2"', '"./runs/"', '"a b"', '""', '"1KiB"', '"|"'),
+    *("0", "1", "2", "-1", "99999999999", "0.5", "2.0", "nan", "inf", "true", "false"),
+    *('["a"]', '["a", "a"]', '["./a/", "b,c"]', "[]", "[1]", '[""]', '["cd", "x"]', '["A=1"]'),
+    *('{A = "1"}', "{A = 1}", "{}", '{gpus = 1, memory = "1GiB"}', "1979-05-27", "00:05:00"),
+)
+TYPED = ("7", "1.5", "90m", "3.5GiB", "2..8", "./runs/", "a,b", "A=1", "FORGE_X", "-1", "0", "x=")
+
+
+def _same_or_left(
+    folder: Path, file: str, given: dict[str, Any], command: list[str] | None
+) -> bool:
+    """Tell whether a job is described plainly, and check that it is what the models make of it."""
+    (folder / "forge.toml").write_text(file)
+    plain = plainly_described(given, folder, command)
+    if plain is None:
+        return False
+    project, request = described_by_models(given, folder, command)
+    assert not project.connection.model_dump(exclude_none=True)
+    assert not project.matrix
+    made, wanted = (
+        {name: value for name, value in one.spec(owner="ann", name="x").items() if value != {}}
+        for one in (plain, request)
+    )
+    assert made == wanted, (file, given)
+    assert (plain.include, plain.limit) == (project.include, project.limit)
+    for name in ("extras", "groups", "requirements", "image", "dockerfile", "checkpoint_dir"):
+        assert (getattr(plain, name) or None) == (getattr(request, name) or None), (file, given)
+    return True
+
+
+def test_a_job_that_is_described_plainly_is_what_the_models_make_of_it(tmp_path: Path) -> None:
+    """Each key with each value: whatever the models refuse, or know more of, is left to them."""
+    options = {one["name"]: one for one in SUBMIT}
+    served: set[str] = set()
+    for name, key in commands()["keys"].items():
+        table = f"[{key['table']}]\n" if "table" in key else ""
+        for value in WRITTEN:
+            if _same_or_left(tmp_path, f"{table}{name} = {value}\n", {}, ["python", "-c", ""]):
+                served.add(name)
+        for typed in TYPED if name in options else ():
+            is_flag, many = (options[name].get(word) for word in ("flag", "many"))
+            given = {name: True if is_flag else [typed] if many else typed}
+            _same_or_left(tmp_path, "", given, ["python a.py"])
+    assert served == commands()["keys"].keys() - {"image_tar"}
+
+
+def test_options_lie_above_a_forge_toml_as_the_models_have_it(tmp_path: Path) -> None:
+    files = (
+        'command = "python a.py"\nname = "a"\nimage = "a"\nsecrets = ["A", "B"]\n',
+        'include = [".env"]\nlimit = "1GiB"\nextras = "a,b"\n[env]\nA = "1"\n[labels]\nz = "e"\n',
+        'nodes = "2..8"\n[resources]\ngpus = 2\ncpus = 1.5\n[stall]\nidle_gpu = "1h"\n',
+    )
+    given: list[dict[str, Any]] = [
+        *({}, {"gpus": "0", "memory": "1GiB"}, {"dockerfile": "d"}, {"no_install": True}),
+        *({"nodes": "1"}, {"env": ["A=2", "B=3"]}, {"secrets": ["B", "C"]}, {"labels": ["z=*"]}),
+        *({"include": ["*.log"], "limit": "2GiB"}, {"groups": ["c"]}, {"name": "b", "mixed": True}),
+    ]
+    for file in ("".join(files), *files):
+        for options in given:
+            assert _same_or_left(tmp_path, file, options, ["true"]), (file, options)
+    assert _same_or_left(tmp_path, files[0], {}, None)
+
+
+def test_what_the_queue_refuses_has_its_line_in_forge_toml(tmp_path: Path) -> None:
+    class Refusing:
+        def check(self, _specs: object) -> None:
+            raise ClientError("gpu_model: no", code="spec_invalid")
+
+    (tmp_path / "forge.toml").write_text("[resources]\ngpu_model = '|'\n")
+    for given, wanted in (
+        ({}, "forge.toml: line 2, column 1: gpu_model: no"),
+        ({"gpu_model": "a100"}, "^gpu_model: no"),
+    ):
+        plain = plainly_described(given, tmp_path, ["true"])
+        parcel = Parcel(tmp_path, Listing(tmp_path, ()))
+        ready = PreparedSubmit([plain], [], None, SILENT, [], parcel)
+        with pytest.raises(ClientError, match=wanted):
+            checked(cast("Any", Refusing()), ready)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        *(
+            "",
+            "name = ",
+            "command = []",
+            'command = "a | b"',
+            "gpus = 1",
+            "[resources]\nname = 'a'",
+        ),
+        *("none = 1", "resources = 1", "after = 7", "[connection]\nurl = 'http://a'", "repeat = 2"),
+        *("[matrix]\nlr = [1]", "[resources]\ngpus = 99", "image_tar = 'a.tar'", "[a.b]"),
+        *("\xff", "[[resources]]"),
+    ],
+)
+def test_a_forge_toml_that_needs_more_is_left_to_the_models(file: str, tmp_path: Path) -> None:
+    command = None if "command" in file or not file else ["true"]
+    (tmp_path / "forge.toml").write_text(file, encoding="latin-1")
+    assert plainly_described({}, tmp_path, command) is None
 
 
 def test_what_is_typed_all_day_is_very_light_to_import() -> None:

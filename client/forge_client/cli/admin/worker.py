@@ -15,7 +15,6 @@ from forge_schema.proxies import is_loopback
 from forge_client import running
 from forge_client.cli.options import names
 from forge_client.cli.options.command_line import VerbNames
-from forge_client.cli.options.job_fields import labels
 from forge_client.cli.options.names import workers as workers_named
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import (
@@ -29,6 +28,7 @@ from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format
 from forge_client.cli.show.standing import heard
 from forge_client.connection import connect
+from forge_client.project.written import labels
 from forge_client.results.names import find_worker
 from forge_client.settings import Settings
 

@@ -25,7 +25,7 @@ from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
 from forge_client.cli.show.acting import cancel_one, each_of
 from forge_client.errors import ClientError, InvalidInput
-from forge_client.project.checkpoint_names import own_checkpoint
+from forge_client.project.written import own_checkpoint
 from forge_client.results.endings import waiting_for
 from forge_client.results.names import whole_name
 

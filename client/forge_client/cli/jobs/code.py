@@ -17,9 +17,9 @@ from forge_client.cli.show.output import Format
 from forge_client.cli.show.standing import no_patch_text, revision_text
 from forge_client.cli.show.submitted import show_planned, show_submitted
 from forge_client.code import differences, fetch, listed_packages, uncommitted
-from forge_client.project.checkpoint_names import of_job
 from forge_client.project.submission import repeated
 from forge_client.project.submit import planned_again
+from forge_client.project.written import of_job
 
 
 def code(

@@ -13,15 +13,14 @@ from forge_client.cli.options.command_line import command_of
 from forge_client.cli.options.job_fields import (
     OPTIONS,
     changes,
-    command_line,
     kind_of,
     project_in,
-    secret_names,
 )
 from forge_client.cli.options.names import checkpoint, experiments, needed, queues
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import Request
 from forge_client.project.submission import called
+from forge_client.project.written import command_line
 
 Submits = TypeVar("Submits", bound=Callable[..., None])
 
@@ -30,7 +29,6 @@ Submits = TypeVar("Submits", bound=Callable[..., None])
 NO_DEFAULT = (None, "", "*", 0.0)
 COMPLETIONS: Mapping[str, Any] = {"experiment": experiments, "queue": queues}
 CALLBACKS: Mapping[str, Any] = {
-    "secrets": secret_names,
     "from_checkpoint": checkpoint,
     **dict.fromkeys(("after", "after_ok", "after_any"), needed),
 }

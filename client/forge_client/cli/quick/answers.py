@@ -16,22 +16,24 @@ from forge_client.plain.place import server_place
 from forge_client.plain.wire import NotPlain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from forge_client.backend import Backend
     from forge_client.cli.show.output import Format
+    from forge_client.project import Keys
     from forge_client.project.forge_toml import Project
     from forge_client.project.request import Request
 
 Given = dict[str, Any]
+NUMBERS: dict[str, Callable[[str], float]] = {"int": int, "float": float}
 NEWEST = "@last"
 JOBS = 25
 MOST_JOBS = 1000
 # An id, or one of the newest: nobody has to confirm which job is meant.
 EXACT = re.compile(r"\s*(\d+|@\w+)\s*", re.ASCII)
 # Options of `forge submit` itself, and those whose values are checked while typer reads them.
-NOT_PLAIN = {"config", "dry_run", "secrets", "from_checkpoint"}
+NOT_PLAIN = {"config", "dry_run", "from_checkpoint"}
 NOT_PLAIN |= {"after", "after_ok", "after_any"}
 
 
@@ -157,83 +159,101 @@ def submit(given: Given, command: Sequence[str] | None) -> None:
 
     folder, form, wait = Path(given.pop("folder", ".")), form_of(given), given.pop("wait", False)
     with backend() as asked:
-        plain = plainly_described(given, folder, command)
-        project, request = plain or _described(given, folder, command)
+        project, request = _described(given, folder, command)
         whole = ready(asked.owner, project, [request], folder)
         (job_id,) = asked.submit(uploaded(asked, whole))
         show_submitted(asked, job_id, form, wait=wait)
-
-
-def plainly_described(
-    given: Given, folder: Path, command: Sequence[str] | None
-) -> tuple[Project, Request] | None:
-    """Return the job that is described, if only the queue need check it, without the models."""
-    from forge_schema.model.reading import NeedsShell, without_signs  # noqa: PLC0415 - as above
-
-    from forge_client.project import FILE, PlainRequest  # noqa: PLC0415 - as above
-
-    declared = {one["name"]: one for one in commands()["commands"]["submit"]["parameters"]}
-    variables = [one["variable"] for one in declared.values() if "variable" in one]
-    if os.path.lexists(folder / FILE) or any(map(os.environ.get, variables)):
-        return None
-    # A single text may be a whole line.
-    if not command or (len(command) == 1 and len(command[0].split()) > 1):
-        return None
-    if not all("field" in declared[name] for name in given):
-        return None
-    fields: Given = {}
-    try:
-        fields["command"] = [*without_signs(command)]
-        for name, text in given.items():
-            table = declared[name].get("table")
-            place = fields.setdefault(table, {}) if table else fields
-            place[declared[name]["field"]] = _in_queues_form(text, **declared[name])
-    except (NeedsShell, ValueError):
-        return None
-    request: Any = PlainRequest(fields)
-    return request, request
-
-
-def _in_queues_form(text: str, name: str, field: str, kind: str, **_: object) -> object:
-    from forge_schema.model.quantities import capacity, seconds  # noqa: PLC0415 - as above
-
-    from forge_client.project import in_unit  # noqa: PLC0415 - as above
-
-    unit, whole = field.removeprefix(name), kind == "int"
-    read: dict[str, Callable[[str], Any]] = {"_s": seconds, "_mb": capacity}
-    return in_unit(read.get(unit, int if whole else str)(text), unit, int if whole else str)
 
 
 def _described(
     given: Given, folder: Path, command: Sequence[str] | None
 ) -> tuple[Project, Request]:
     """Return the job that is described, before anything is said of it."""
-    from forge_client.cli.options.job_fields import (  # noqa: PLC0415 - as above
-        OPTIONS,
-        changes,
-        command_line,
-        kind_of,
-        project_in,
-    )
     from forge_client.errors import ClientError  # noqa: PLC0415 - as above
-
-    def value(name: str, text: Any) -> Any:  # noqa: ANN401 - as the option
-        kind = kind_of(name)
-        return kind(text) if kind in {int, float} else text
 
     if NOT_PLAIN & given.keys():
         raise Declined
-    if any(os.environ.get(option.variable) for option in OPTIONS.values() if option.variable):
-        raise Declined
+    for one in commands()["commands"]["submit"]["parameters"]:
+        if one["name"] in commands()["keys"] and (text := os.environ.get(one.get("variable", ""))):
+            given.setdefault(one["name"], text)
+    if plain := plainly_described(given, folder, command):
+        return plain, plain
     try:
-        fields = changes({name: value(name, text) for name, text in given.items()})
-        project = project_in(folder, limit=given.get("limit"), include=given.get("include"))
-        request = project.request().changed({**fields, "command": command_line(command, folder)})
+        project, request = described_by_models(given, folder, command)
     except (ClientError, ValueError) as error:
         raise Declined from error
     if project.connection.model_dump(exclude_none=True) or project.matrix:
         raise Declined
     return project, request
+
+
+def plainly_described(given: Given, folder: Path, command: Sequence[str] | None) -> Any:  # noqa: ANN401 - a `PlainRequest` stands for two others
+    """Return the job that is described, if only the queue need check it, without the models."""
+    from forge_client.errors import ClientError  # noqa: PLC0415 - as above
+    from forge_client.project import FILE, PlainRequest, merged, values_of  # noqa: PLC0415
+
+    keys, path, below = commands()["keys"], folder / FILE, {}
+    if os.path.lexists(path) and not path.is_file():
+        return None
+    try:
+        if path.is_file():
+            import tomllib  # noqa: PLC0415 - as above
+
+            below = values_of(keys, tomllib.loads(path.read_text(encoding="utf-8")))
+        values = merged(below, _options(keys, given, folder, command))
+    except (ClientError, OSError, OverflowError, ValueError):
+        return None
+    # Its path is seen from the folder.
+    if not values.get("command") or "image_tar" in below:
+        return None
+    fields: Given = {}
+    others = {name: value for name, value in values.items() if "field" not in keys[name]}
+    for name in values.keys() - others.keys():
+        place = fields.setdefault(keys[name]["table"], {}) if "table" in keys[name] else fields
+        place[keys[name]["field"]] = values[name]
+    return PlainRequest(fields, others, lambda: described_by_models(given, folder, command)[1])
+
+
+def _options(keys: Keys, given: Given, folder: Path, command: Sequence[str] | None) -> Given:
+    """Return the values of options; `ValueError` if one is not plainly of a job."""
+    from forge_client.project import plain_value  # noqa: PLC0415 - as above
+    from forge_client.project.written import PARSERS, command_line  # noqa: PLC0415 - as above
+
+    texts = {**given, **({"command": command_line(command, folder)} if command else {})}
+    nothing = {"requirements": False} if texts.pop("no_install", False) else {}
+    if not texts.keys() <= keys.keys():
+        raise ValueError
+    read = {name: _typed(keys[name], name, text) for name, text in texts.items()}
+    parsed = {
+        name: PARSERS[name](value) if name in PARSERS else value for name, value in read.items()
+    }
+    return {name: plain_value(name, one, **keys[name]) for name, one in parsed.items()} | nothing
+
+
+def _typed(key: Mapping[str, Any], name: str, text: Any) -> Any:  # noqa: ANN401 - as the option
+    # A time or a size is read from its text.
+    return NUMBERS.get(key["kind"], lambda text: text)(text) if key.get("field") == name else text
+
+
+def described_by_models(
+    given: Given, folder: Path, command: Sequence[str] | None
+) -> tuple[Project, Request]:
+    """Return the job that is described.
+
+    Raises:
+        ClientError: it is wrong.
+    """
+    from forge_client.cli.options.job_fields import changes, kind_of, project_in  # noqa: PLC0415 - as above
+    from forge_client.project.written import command_line  # noqa: PLC0415 - as above
+
+    def value(name: str, text: Any) -> Any:  # noqa: ANN401 - as the option
+        kind = kind_of(name)
+        return kind(text) if kind in {int, float} else text
+
+    fields = changes({name: value(name, text) for name, text in given.items()})
+    project = project_in(folder, limit=given.get("limit"), include=given.get("include"))
+    command_words = command_line(command, folder)
+    return project, project.request().changed({**fields, "command": command_words})
 
 
 def _as_wide_as_can_be(word: str) -> bool:

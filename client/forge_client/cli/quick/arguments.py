@@ -20,12 +20,14 @@ Parameter: TypeAlias = dict[str, Any]
 
 `flag`: it takes no value; `off`: those of its `opts` that turn it off; `many`: it may be given
 several times, or takes several words; `choices`: its values; `completes`: a function in
-`completion.py`; `help`; `variable`: where it is read from, too; `field`: that of a job, in the
-`table`, which its text becomes as this `kind`.
+`completion.py`; `help`; `variable`: where it is read from, too.
 """
 
 Command: TypeAlias = dict[str, Any]
-"""Its `help` in one line, and its `parameters`; of a group, also its `commands`."""
+"""Its `help` in one line, and its `parameters`; of a group, also its `commands`.
+
+Of the whole, also the `keys` of forge.toml that are read without pydantic, as `project.Keys`.
+"""
 
 
 @cache
