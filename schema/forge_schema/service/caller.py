@@ -164,7 +164,7 @@ class Verbs:
 
     def _told_workers(self, workers: Sequence[Row]) -> list[WorkerInfo]:
         """Return workers, of whose secrets the caller is told those names that it may know."""
-        from forge_schema.access.secret_names import with_secrets
+        from forge_schema.access.names import with_secrets
         from forge_schema.model.worker import WorkerInfo
 
         rows = with_secrets(self._database, workers, **self.caller.view)

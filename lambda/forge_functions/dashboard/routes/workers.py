@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import Form, Path, Query, Request, Response
-from forge_schema.access.secret_names import with_secrets
+from forge_schema.access.names import with_secrets
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Text
 from forge_schema.model.reading import LARGEST
