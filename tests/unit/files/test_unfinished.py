@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from forge_schema.storage.manifest import Entry
+from forge_worker.files.copies import Copies, Copy, FileShape
 from forge_worker.files.formats.folders import unfinished
-from forge_worker.files.groups import halfway
+from forge_worker.files.groups import Together
+from forge_worker.files.save_order import Writes, halfway
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 DIGEST = "a" * 64
 HEX = "0123456789abcdef" * 2
@@ -77,5 +84,72 @@ def test_a_log_that_goes_on_after_a_save_does_not_make_it_half(
     stored = {path: entry(path, 1, 10 * second), "model": entry("model", 1, 10 * second + 1)}
     # The model is new and whole; the other file was written six seconds later, before the kill.
     listing = {"model": (1, 94 * second, 1), path: (size, 100 * second, 2)}
-    found = halfway(listing, {}, stored, (), 100 * second)
+    found = halfway(listing, {}, stored, (), 100 * second, writes=Writes(), together=Together())
     assert found == ((path, "model") if cut else None)
+
+
+SECOND = 1_000_000_000
+
+
+def seen(*written: tuple[str, int]) -> Copies:
+    """Return whole copies of files by when they were written, in seconds."""
+    return {p: Copy((1, at * SECOND, 1), 1, FileShape.WHOLE) for p, at in written}
+
+
+def halfway_after(
+    stored: Mapping[str, float], now: Mapping[str, float], writes: Writes
+) -> tuple[str, str] | None:
+    """Judge a kill 0.2 s after the last write; times are in tenths of a second."""
+    old = {path: entry(path, 1, int(at * SECOND) // 10) for path, at in stored.items()}
+    listing = {path: (1, int(at * SECOND) // 10, 1) for path, at in now.items()}
+    copies: Copies = {p: Copy(s, 1, FileShape.WHOLE) for p, s in listing.items()}
+    new = {p: c for p, c in copies.items() if p not in old or old[p].mtime_ns != c.status[1]}
+    (together := Together()).look(now)
+    killed_ns = int(max(now.values()) * SECOND) // 10 + 2 * SECOND // 10
+    return halfway(listing, new, old, (), killed_ns, writes=writes, together=together)
+
+
+@pytest.mark.parametrize(
+    ("looks", "alone"),
+    [
+        ([], False),
+        ([("history", 2, True)], False),
+        ([("history", 2, True), ("history", 3, False)], True),
+        ([("history", 2, False), ("history", 3, False)], False),
+        ([("history", 2, False), ("history", 3, False), ("history", 4, False)], True),
+        # The model was written too, although later: its save was slow.
+        ([("history", 2, False), ("model", 3, False), ("history", 4, False)], False),
+    ],
+)
+def test_what_was_seen_to_be_written_without_a_save_does_not_begin_one(
+    looks: list[tuple[str, int, bool]], *, alone: bool
+) -> None:
+    writes = Writes()
+    stored = {"history": entry("history", 1, SECOND), "model": entry("model", 1, SECOND + 1)}
+    for path, at, quiet in looks:
+        writes.note(seen((path, at)), stored, quiet=quiet)
+    writes.note(seen(("history", 89), ("model", 90)), stored)
+    found = halfway_after({"history": 899, "model": 900}, {"history": 1052, "model": 1000}, writes)
+    assert found == (None if alone else ("history", "model"))
+
+
+@pytest.mark.parametrize(
+    ("sample", "half"),
+    [({}, True), ({"sample-8": 1001}, False), ({"sample-8": 940}, True), ({"image-8": 1001}, True)],
+)
+def test_a_save_whose_last_file_has_a_new_name_each_time_is_whole_with_it(
+    sample: dict[str, int], *, half: bool
+) -> None:
+    stored = {"model": 899, "sample-7": 900, "sample-6": 800}
+    found = halfway_after(stored, {**stored, "model": 1000, **sample}, Writes())
+    assert found == (("model", "sample-7") if half else None)
+
+
+@pytest.mark.parametrize(("folder", "half"), [("group/", True), ("", False)])
+def test_of_files_that_are_one_whole_even_quick_saves_are_told_apart(
+    folder: str, *, half: bool
+) -> None:
+    first, last = f"{folder}chunk", f"{folder}zarr.json" if folder else "attributes"
+    # The save before ended 0.3 s ago.
+    found = halfway_after({first: 900, last: 900.5}, {first: 1003, last: 1000.5}, Writes())
+    assert found == ((first, last) if half else None)

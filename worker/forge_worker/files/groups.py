@@ -2,19 +2,14 @@
 
 import re
 import time
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from heapq import nlargest
-from itertools import chain
-from operator import itemgetter
 from pathlib import PurePosixPath
 
 from forge_schema.storage.manifest import Entry
 
 from forge_worker.files.copies import Copies, FileShape
-from forge_worker.files.formats.folders import looks_unfinished
 from forge_worker.files.rest import OPEN_QUIET_NS
 from forge_worker.files.safe_files import Listing, Where, status_of
 
@@ -33,24 +28,13 @@ INDEXES = {"bak", "dir", "hdr", "idx", "index", "json", "meta", "offset", "offse
 PART = re.compile(r"(.+)\.data-\d{5}-of-\d{5}|(.+)-\d{5}-of-\d{5}(?:\.\w+)?|(.*\.distcp)")
 PARTS_INDEX = re.compile(r"(.+)\.\w+\.index\.json")
 FOLDER_INDEX, METADATA = "index.json", "/.metadata"
-# Only written to at their ends: what a killed program has left of one counts up to there.
-APPENDED = (".log", ".txt", ".csv", ".tsv", ".jsonl", ".out", ".err", ".tfrecord")
-EVENTS = "tfevents"
-# When a file was written that is not there any more.
-GONE_NS = -1
-# Of copies that go on changing.
-MOVING = (FileShape.GROWN, FileShape.MOMENT)
 ROOT, FOLDER = ".", "/"
 
 Groups = dict[str, str]
 """The name of the group of each file that belongs to one."""
-Times = tuple[int, int, str]
-"""When a file was written that is stored, and when now, and its path."""
 
 # How long after the last write to one of several files that belong together all of them rest.
 PAIR_NS = 500_000_000
-# So many of the files that were written last are compared with all others.
-MOST_NEWEST = 8
 
 
 class Together:
@@ -293,82 +277,6 @@ def _of_two_saves(paths: AbstractSet[str], listing: Listing, stored: Mapping[str
     index_ns = max((listing[path][1] for path in paths - parts), default=0)
     sides = {(at_ns > index_ns) - (at_ns < index_ns) for at_ns in (listing[p][1] for p in parts)}
     return len(same) > 1 or (index_ns > 0 and {-1, 1} <= sides)
-
-
-def halfway(
-    listing: Listing, copies: Copies, stored: Mapping[str, Entry], torn: Collection[str], at_ns: int
-) -> tuple[str, str] | None:
-    """Return two files of one save, of which only the first is new; None if no save is unfinished.
-
-    A program writes the files of each save in the same order, so their stored times tell what is
-    to follow, and about how soon. Of those that are `torn`, another one of the save must be new.
-    """
-    times = list(_times(listing, copies, stored))
-    new = [
-        at
-        for at in times
-        if at[1] not in (at[0], GONE_NS) and at[2] not in torn
-        if not _has_grown(at[2], listing, stored)
-    ]
-    late = [at for at in times if at[2] in torn]
-    if new:
-        times.sort()
-    for file in nlargest(MOST_NEWEST, new, key=itemgetter(1)):
-        others = chain(_following(file, times, at_ns), (at[2] for at in late if _near(file, at[0])))
-        if other := next(others, None):
-            return file[2], other
-    return None
-
-
-def _following(file: Times, times: list[Times], at_ns: int) -> Iterator[str]:
-    """Yield files that a save has not renewed yet, soon after it renewed one."""
-    before_ns, now_ns, _ = file
-    soonest_ns = max(0, (abs(at_ns - now_ns) - PAIR_NS) // 2)
-    for place in range(bisect_right(times, (before_ns + soonest_ns + 1,)), len(times)):
-        its_before_ns, its_ns, other = times[place]
-        after_ns = 2 * (its_before_ns - before_ns) + PAIR_NS
-        if its_before_ns + after_ns > now_ns:
-            return
-        if its_ns + after_ns <= now_ns:
-            yield other
-
-
-def _near(file: Times, other_ns: int) -> bool:
-    """Tell whether a file was stored with another one, in time, and renewed far later."""
-    before_ns, now_ns, _ = file
-    return 2 * abs(other_ns - before_ns) + PAIR_NS <= now_ns - max(before_ns, other_ns)
-
-
-def _times(listing: Listing, copies: Copies, stored: Mapping[str, Entry]) -> Iterator[Times]:
-    """Yield when each file was written that is stored, and when now, but for those that grow."""
-    for path, entry in stored.items():
-        if entry.mtime_ns is None or (path not in listing and path.endswith(COMPANIONS)):
-            continue
-        if (copy := copies.get(path)) is None or copy.shape not in MOVING:
-            yield entry.mtime_ns, listing[path][1] if path in listing else GONE_NS, path
-
-
-def removed(
-    listing: Listing, copies: Copies, stored: Mapping[str, Entry], *, killed: bool
-) -> str | None:
-    """Return a file that a program seems to have removed to save it anew, and has not yet.
-
-    It writes it under another name meanwhile, or was killed, and left nothing else that is new.
-    """
-    times = _times(listing, copies, stored)
-    gone = sorted(path for _, now_ns, path in times if now_ns == GONE_NS)
-    if not gone:
-        return None
-    left = {path for path in listing if looks_unfinished(path, set(gone))}
-    new = {path for path, copy in copies.items() if copy.sound and copy.shape not in MOVING}
-    anything = any(not path.endswith(APPENDED) for path in new - left)
-    return None if anything or not (killed or left) else gone[0]
-
-
-def _has_grown(path: str, listing: Listing, stored: Mapping[str, Entry]) -> bool:
-    """Tell whether a file is a log with more in it, which a program writes at any time."""
-    is_log = path.endswith(APPENDED) or EVENTS in path
-    return is_log and listing[path][0] > stored[path].size
 
 
 def _moved(path: str, before: Listing, now: Listing, copies: Copies) -> bool:

@@ -21,20 +21,10 @@ from forge_worker.files.copies import (
     steady_copy,
 )
 from forge_worker.files.databases import DatabasesInUse, Means
-from forge_worker.files.groups import (
-    APPENDED,
-    EVENTS,
-    MOVING,
-    ReplacedFolders,
-    Together,
-    halfway,
-    mixed,
-    removed,
-    uneven,
-    young,
-)
+from forge_worker.files.groups import ReplacedFolders, Together, mixed, uneven, young
 from forge_worker.files.kills import Doubt, Kill, Openings, ProgramEnd
 from forge_worker.files.safe_files import Listing, Status
+from forge_worker.files.save_order import APPENDED, EVENTS, MOVING, Writes, halfway, removed
 from forge_worker.files.saved_files import SavedFiles
 from forge_worker.job_io.logs import CheckpointNotes
 from forge_worker.transfers.checkpoint_files import SMALL_BYTES, contents
@@ -85,6 +75,7 @@ class Snapshots:
         self._databases = DatabasesInUse(saved.located, self._together)
         self._folders = ReplacedFolders(saved.located)
         self._openings = Openings()
+        self._writes = Writes()
         # The name of a copy is never used again: an earlier one may be kept.
         self._names = count()
         self._listing: Listing = {}
@@ -210,6 +201,7 @@ class Snapshots:
     def still(self, listing: Listing, copies: Copies) -> bool:
         """Return whether the folder is as it was copied, except for files that go on changing."""
         moving = {path for path, copy in copies.items() if copy.shape in MOVING} | self.absent
+        self._writes.note(copies, self._stored)
         self._now = self._look()
         now = {path: status for path, status in self._now.items() if path not in moving}
         seen = {path: status for path, status in listing.items() if path not in moving}
@@ -232,6 +224,7 @@ class Snapshots:
         now = self._now if still else self._look()
         self.torn = {path: copy.seen for path, copy in copies.items() if copy.seen is not None}
         self._openings.note(copies)
+        self._writes.note(copies, self._stored)
         torn = set(self.torn) | uneven(self._together, listing, now, copies, self.absent)
         if not self._program.over:
             torn |= young(self._together, copies)
@@ -243,6 +236,8 @@ class Snapshots:
         self.kept = self._together.with_all(torn)
         settled = whole or (still and not self._program.over)
         self.halfway = None if settled else self._halfway(now, copies)
+        if still and not (self.kept or self.halfway):
+            self._writes.note(copies, self._stored, quiet=True)
         if self.halfway and self._program.over:
             self.kept = {*now, *copies, *self._stored}
 
@@ -264,7 +259,15 @@ class Snapshots:
         at_ns = kill.at_ns if kill else time_ns()
         if file := removed(now, copies, self._stored, killed=self._program.over):
             return (file,)
-        return halfway(now, copies, self._stored, rewritten, at_ns)
+        return halfway(
+            now,
+            copies,
+            self._stored,
+            rewritten,
+            at_ns,
+            writes=self._writes,
+            together=self._together,
+        )
 
 
 @dataclass(frozen=True, slots=True)
