@@ -87,6 +87,13 @@ def links(page: Page) -> list[Locator]:
     return page.locator("nav [data-key]").all()
 
 
+# A low table, of which one reads further down.
+SCROLLED = """() => {
+    document.styleSheets[0].insertRule(".table-box { height: 40px; overflow: auto; }");
+    document.querySelector("#rows .table-box").scrollTop = 9;
+}"""
+
+
 def test_a_refresh_leaves_the_keyboard_where_it_is(browsing: Browsing) -> None:
     jobs = [waits(browsing.site, name=name) for name in ("first-kept", "second-kept")]
     page = browsing.window().new_page()
@@ -98,7 +105,9 @@ def test_a_refresh_leaves_the_keyboard_where_it_is(browsing: Browsing) -> None:
     page.goto(f"{browsing.site.url}/jobs?q=kept")
     link = page.get_by_role("link", name="first-kept")
     link.focus()
+    page.evaluate(SCROLLED)
     stays(page, link)
+    assert page.locator("#rows .table-box").evaluate("(box) => box.scrollTop") == 9
     page.keyboard.press("Enter")
     expect(page).to_have_url(f"{browsing.site.url}/jobs/{jobs[0]}")
 

@@ -73,6 +73,8 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
   ].join(" ");
   const likes = (part, tag, what) => $$(tag, part).filter((el) => does(el) === what);
   let held = null;
+  // How far the tables of a part were scrolled.
+  let scrolled = [];
   const hold = (part) => {
     const at = document.activeElement;
     held = null;
@@ -157,6 +159,7 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
     }
     if (!isLive(event)) return;
     elt.dataset.open = $$("details[open][id]", elt).map((d) => d.id).join(" ");
+    scrolled = $$(".table-box", elt).map((box) => [box.scrollLeft, box.scrollTop]);
     hold(elt);
   });
   document.body.addEventListener("htmx:afterSwap", (event) => {
@@ -164,7 +167,10 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
     for (const id of (elt.dataset?.open ?? "").split(" ").filter(Boolean)) {
       document.getElementById(id)?.setAttribute("open", "");
     }
-    if (isLive(event)) restore(elt);
+    if (isLive(event)) {
+      $$(".table-box", elt).forEach((box, i) => scrolled[i] && box.scrollTo(...scrolled[i]));
+      restore(elt);
+    }
     const titled = $("[data-title]", elt);
     if (titled) document.title = `${titled.dataset.title} · Forge`;
     const where = event.detail.target;
