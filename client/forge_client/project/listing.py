@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ALWAYS = frozenset({".git", ".hg", ".jj", ".svn", ".venv", "__pycache__", ".forge"})
 FILES = (GITIGNORE, FORGEIGNORE)  # the later file takes precedence
 # What a tracker and a trainer write beside a program, unless it is a package of the project.
-RESULTS = frozenset({"wandb", "lightning_logs"})
+RESULTS = frozenset({"wandb", "lightning_logs", "multirun"})
 OLD_RESULTS = "results of earlier runs"
 # Later stores into a mapped file are stamped once the kernel has written the page back, which it
 # does every 30 to 35 s; the clocks of all file systems are finer.

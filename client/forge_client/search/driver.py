@@ -7,6 +7,7 @@ told yet is told.
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain
 from time import sleep
 from typing import Any
@@ -22,7 +23,6 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from forge_client.backend import Backend
 from forge_client.errors import ClientError, Outage
-from forge_client.search.spending import Spent, spent_by, spent_so_far
 from forge_client.search.studies import JOB, SPENT, STOPPED, Search, reached
 
 HOUR_S = 3600.0
@@ -31,6 +31,56 @@ ABSENT = object()
 RESULT = "result."
 # So many trials without the metric show that its name is wrong. How many names that message lists.
 ENOUGH, NAMED = 3, 8
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What jobs have spent: GPU time, the time that they were held, and the cost of that.
+
+    The cost is None if none is known. It leaves out `unpriced_s` of the time: that of attempts that
+    run, were lost, or had a worker without a price.
+    """
+
+    gpu_s: float = 0.0
+    held_s: float = 0.0
+    cost: float | None = None
+    unpriced_s: float = 0.0
+
+    def __add__(self, other: "Spent") -> "Spent":
+        known = [spent.cost for spent in (self, other) if spent.cost is not None]
+        return Spent(
+            self.gpu_s + other.gpu_s,
+            self.held_s + other.held_s,
+            sum(known) if known else None,
+            self.unpriced_s + other.unpriced_s,
+        )
+
+    @property
+    def estimate(self) -> float:
+        """The cost of all the time, at the mean price of that whose cost is known."""
+        priced_s = self.held_s - self.unpriced_s
+        return (self.cost or 0.0) * (self.held_s / priced_s if priced_s > 0 else 1.0)
+
+
+def spent_by(backend: Backend, job_id: int) -> Spent:
+    """Return what the ended attempts of a job have spent."""
+    each = (
+        Spent(
+            attempt.gpu_seconds,
+            attempt.held_s,
+            attempt.cost,
+            attempt.held_s if attempt.cost is None else 0.0,
+        )
+        for attempt in backend.attempts(job_id)
+    )
+    return sum(each, Spent())
+
+
+def spent_so_far(backend: Backend, job_id: int, gpus: int) -> Spent:
+    """Return what a job that has not ended has spent, with its `gpus` on each machine."""
+    job = backend.job(job_id)
+    now_s = (job.ran_s or 0.0) * job.nodes
+    return spent_by(backend, job_id) + Spent(now_s * gpus, now_s, unpriced_s=now_s)
 
 
 class Driver:

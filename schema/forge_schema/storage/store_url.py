@@ -11,6 +11,11 @@ from forge_schema.storage.keys import is_valid
 from forge_schema.storage.store import StoreUrlInvalid
 
 EXAMPLES = "write file:///path/to/folder or s3://bucket/prefix?endpoint_url=https://…&region=…"
+GOOGLES = (
+    "Google's buckets speak S3's protocol too: write"
+    " s3://{}?endpoint_url=https%3A%2F%2Fstorage.googleapis.com, with an HMAC key as"
+    " AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _REGION = re.compile(r"[a-z0-9-]{1,40}\Z")
 PREFIX_BYTES = 120  # together with the longest key, below S3's 1024
@@ -55,7 +60,8 @@ def split(url: str) -> SplitResult:
             hint="give credentials as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
         )
     if parts.scheme not in {"file", "s3"}:
-        raise StoreUrlInvalid(f"{url!r} has an unknown scheme: {parts.scheme!r}", hint=EXAMPLES)
+        hint = GOOGLES.format(parts.netloc + parts.path) if parts.scheme == "gs" else EXAMPLES
+        raise StoreUrlInvalid(f"{url!r} has an unknown scheme: {parts.scheme!r}", hint=hint)
     return parts
 
 

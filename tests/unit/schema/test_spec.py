@@ -186,7 +186,7 @@ def test_inputs_have_sound_names_and_sources_and_say_what_the_worker_must_offer(
         "a b": "s3://bucket",
         "/forge/x": "folder:x",
         "/a/../b": "folder:x",
-        "x": "gs://bucket",
+        "x": "az://bucket",
         "y": "artifact:0",
         "z": "artifact:7/../8",
         "v": "s3://user:password@bucket",
@@ -195,6 +195,8 @@ def test_inputs_have_sound_names_and_sources_and_say_what_the_worker_must_offer(
     for name, source in wrong.items():
         with pytest.raises(ValidationError):
             spec(inputs={name: source})
+    with pytest.raises(ValidationError, match="write s3://bucket/a, with the secrets AWS_ENDPOINT"):
+        spec(inputs={"x": "gs://bucket/a"})
     for both in (("a", "A"), ("/a", "/a/b")):
         with pytest.raises(ValidationError, match="overlap"):
             spec(inputs=dict.fromkeys(both, "folder:x"))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.storage import StoreUrlInvalid, open_store
+from forge_schema.storage.store_url import s3_place, split
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +29,14 @@ def test_a_url_that_names_no_store_is_refused(url: str) -> None:
     with pytest.raises(StoreUrlInvalid) as caught:
         open_store(url)
     assert caught.value.hint
+
+
+def test_a_bucket_of_googles_is_told_its_url_of_s3() -> None:
+    with pytest.raises(StoreUrlInvalid) as caught:
+        open_store("gs://bucket/queue")
+    url = re.findall(r"s3://[^\s,]+", caught.value.hint)[0]
+    place = s3_place(url, split(url))
+    assert place == ("bucket", "queue", "https://storage.googleapis.com", None)
 
 
 def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:

@@ -60,6 +60,8 @@ FORMS = {
     S3: "s3://bucket or s3://bucket/path",
     HUB: "hf://org/name, hf://datasets/org/name, with @revision or /path",
 }
+# Where Google's buckets speak S3's protocol.
+GOOGLE = "https://storage.googleapis.com"
 # Of a container's root: what the container needs, or Forge puts there.
 TAKEN = ("/forge", "/proc", "/sys", "/dev", "/tmp", "/etc")  # noqa: S108  a container's
 # The validators, as patterns in the JSON schema.
@@ -88,6 +90,11 @@ class NamedSource:
 def source_of(text: str) -> NamedSource:
     """Return the source that a text names; `ValueError` if it names none."""
     kind, colon, rest = text.partition(":")
+    if kind == "gs":
+        raise ValueError(
+            f"write s3:{rest}, with the secrets AWS_ENDPOINT_URL={GOOGLE}, AWS_ACCESS_KEY_ID and"
+            " AWS_SECRET_ACCESS_KEY, of an HMAC key: Google's buckets speak S3's protocol too"
+        )
     if not colon or kind not in REST:
         forms = "; ".join([*FORMS.values(), "or the NAME of one that you registered"])
         raise ValueError(f"{text!r} names no source: write {forms}")

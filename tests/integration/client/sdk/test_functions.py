@@ -160,7 +160,8 @@ def test_runs_of_a_function_have_its_arguments_and_one_experiment(
     with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
         there = forge.job(client=client, idempotency_key="k", parameters={"seed": 1})(train)
         jobs = [there.submit(0.5, long, 7, data=[1], ema=True) for _ in range(2)]
-        jobs += there.options(idempotency_key=None).map([np.float32(0.25), np.int64(2)])
+        numbers: list[Any] = [np.float32(0.25), np.int64(2)]
+        jobs += there.options(idempotency_key=None).map(numbers)
         forge.job(client=client, folder=project)(train).submit(float("nan"), data=2**63)
         runs = {run.job_id: run for run in client.runs()}
     assert jobs[0].id == jobs[1].id
