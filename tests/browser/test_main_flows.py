@@ -83,11 +83,13 @@ def test_a_job_is_watched_from_its_form_to_its_end(browsing: Browsing, tmp_path:
 
 def test_keys_lead_to_pages_and_to_the_filter(browsing: Browsing) -> None:
     page = browsing.open("/queues")
-    for key, path in (("j", "/jobs"), ("w", "/workers"), ("o", "/"), ("j", "/jobs")):
+    for key, path in (("j", "/jobs"), ("r", "/reports"), ("o", "/"), ("j", "/jobs")):
         page.keyboard.press("g")
         page.keyboard.press(key)
         expect(page).to_have_url(browsing.site.url + path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
+        # What has nothing that refreshes does not say that it is live.
+        expect(page.locator("#refresh")).to_be_visible(visible=path != "/reports")
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")

@@ -53,7 +53,12 @@ def number(value: float | None, digits: int = 0) -> str:
 
 def fault_of(error: ForgeError) -> str:
     """Format an error for the form that it came from: what is wrong, and what to do."""
-    return " ".join(filter(None, (error.message, error.hint)))
+    return " ".join(sentence(text) for text in (error.message, error.hint) if text)
+
+
+def sentence(text: str) -> str:
+    """Return a text with a capital, unless it begins with a quotation or a command."""
+    return text if text.startswith("forge ") else text[:1].upper() + text[1:]
 
 
 def percent(value: float | None) -> str:
@@ -261,6 +266,7 @@ FILTERS = {
     "change": change,
     "cell": cell,
     "reported": reported,
+    "sentence": sentence,
     "number": number,
     "percent": percent,
     "money": money,

@@ -242,7 +242,7 @@ REPORTS: dict[str, Report] = {
         owned=False,
     ),
     "queue_demand": Report(
-        "the current demand for each shape",
+        "the current demand by requirements",
         ReportGroup.WAITING,
         ("shape_id", "accelerator", "gpus", "gpu_model", "vram_mb", "target", "nodes"),
         totals("waiting", "running", "demand", "max_demand"),

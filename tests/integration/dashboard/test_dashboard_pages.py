@@ -126,6 +126,12 @@ def test_events_come_page_by_page_each_once(root: Guest) -> None:
     # The trail has the key, the page its owner.
     assert "Logged in" in root.page(f"/events?actor={quote(EVIL[1:].upper())}&action=login")
     assert root.http.get("/events?job=x").status_code == 422
+    assert "Worker connected" in root.page(f"/events?worker={quote(EVIL)}")
+    assert root.http.get(f"/events?worker={9**60}").status_code == 404
+    wrong = root.http.get("/reports/cost?since=x&by=nothing")
+    assert wrong.status_code == 422
+    assert "<p>The report cost cannot be grouped by" in html.unescape(wrong.text)
+    assert 'name="since" value="x"' in wrong.text, "the form stays"
 
 
 def test_a_filter_looks_no_further_than_it_says(

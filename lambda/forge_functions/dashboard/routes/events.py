@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Text
+from forge_schema.model.reading import LARGEST
 from forge_schema.read import audit
 from forge_schema.read.audit import NEWEST, AuditFilter, AuditPlace, Page
 from forge_schema.trail import in_words, rest_of
@@ -102,12 +103,15 @@ def events(
     actor: Part = "",
     action: Part = "",
     job: Id = "",
-    worker: Id = "",
+    worker: Annotated[Text, Field(max_length=64), Query()] = "",
     before: Before = None,
 ) -> Response:
     """Show a page of actions. Empty filters are ignored."""
     place = AuditPlace.read(before) if before else NEWEST
-    wanted = AuditFilter(actor or None, action or None, _id(job), _id(worker), place)
+    # The number of a removed worker is one, too.
+    known = not worker or (worker.isdecimal() and int(worker) <= LARGEST)
+    number = _id(worker) if known else int(shared.service(who).worker_of(worker).id)
+    wanted = AuditFilter(actor or None, action or None, _id(job), number, place)
     shown = _page(shared, wanted)
     filters = {"actor": actor, "action": action, "job": job, "worker": worker}
     names = audit.names_of(shared.database, shown.acts)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import cached_property
+from http import HTTPStatus
 from io import StringIO
 from typing import Annotated, Any
 
@@ -14,12 +15,12 @@ from forge_schema.model.fields import Text, Word
 from forge_schema.model.quantities import HOUR
 from forge_schema.model.reading import REPORT_SINCE
 from forge_schema.read.report_definitions import REPORTS, Report, ReportGroup, over_time
-from forge_schema.read.reports import meanings
+from forge_schema.read.reports import ReportColumnUnknown, SinceInvalid, meanings
 from forge_schema.read.reports import report as known
 from forge_schema.tables import names_of, write_csv
 from pydantic import Field
 
-from forge_functions.dashboard.formats import heading, is_duration, sorted_word
+from forge_functions.dashboard.formats import fault_of, heading, is_duration, sorted_word
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.session import SeesPages, Visitor
 from forge_functions.dashboard.words import t
@@ -196,11 +197,17 @@ def report(
     """Show the first rows of a report."""
     # Groups are few; of all others, only those that are shown are read, unless they are sorted.
     most = SAVED if sort or by else SHOWN + 1
-    rows = _rows(who, shared, name, since, by or [], most)
+    rows, fault = [], ""
+    try:
+        rows = _rows(who, shared, name, since, by or [], most)
+    except (SinceInvalid, ReportColumnUnknown) as error:
+        fault = fault_of(error)
     return page(
         request,
         who,
         "report.html",
+        HTTPStatus.UNPROCESSABLE_ENTITY if fault else HTTPStatus.OK,
+        fault=fault,
         name=name,
         about=known(name),
         since=_bound(known(name), since) or "",

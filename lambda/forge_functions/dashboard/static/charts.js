@@ -179,6 +179,8 @@
   const TICKS = [1, 60, 3600].flatMap((unit) => [1, 2, 5, 10, 15, 30].map((n) => n * unit)).concat([6, 12, 24, 48, 96, 240, 720, 2400, 8640].map((h) => h * 3600));
   // Steps are counted, and so are metrics that are whole numbers throughout: no tick lies between two.
   const WHOLE = [...Array(16).keys()].flatMap((power) => [1, 2, 5].map((n) => n * 10 ** power));
+  // As broad as its longest tick.
+  const broad = (_u, ticks) => Math.max(52, ...(ticks ?? []).map((text) => 7 * text.length + 10));
   const options = (chart, width, byStep, log) => {
     const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const times = { ...(several ? {} : { incrs: TICKS }), values: (_u, splits, _axis, _space, step) => splits.map((s) => several ? tick(s) : clock(s, step)) };
@@ -189,7 +191,7 @@
       scales: { x: { time: false, range: zoomed(byStep) ? [zoom.since, zoom.until] : around }, y: log ? { distr: 3 } : {} },
       axes: [
         { ...axis, size: 26, space: 64, ...(byStep ? { incrs: WHOLE } : times) },
-        { ...axis, size: 52, space: 24, ...(!log && values(chart.group).every(Number.isSafeInteger) ? { incrs: WHOLE } : {}), values: (_u, splits) => splits.map(tick) },
+        { ...axis, size: broad, space: 24, ...(!log && values(chart.group).every(Number.isSafeInteger) ? { incrs: WHOLE } : {}), values: (_u, splits) => splits.map(tick) },
       ],
       bands: banded(chart.group) ? [{ series: [1, 2], fill: colour("--accent-soft") }] : [],
       series: [{}, ...chart.lines.map(({ look }) => ({ ...look, points: look.edge ? { show: false } : points }))],
@@ -257,6 +259,7 @@
   const unusual = (group, byStep, log) => {
     const stepless = byStep && several ? group.curves.filter((curve) => !hasSteps(curve)).map(({ label }) => label) : [];
     return [
+      values(group).length ? "" : root.dataset.nothing,
       named("x").value === "step" && !byStep && group.source === "metric" ? root.dataset.byTime : "",
       stepless.length ? `${root.dataset.stepless}: ${stepless.join(", ")}` : "",
       named("log").checked && !log ? root.dataset.linear : "",
