@@ -1,7 +1,7 @@
 """The files in which a running `forge up` tells other commands how to reach it.
 
-Of several, commands use the latest unless told otherwise. They say so while several run, and for an
-hour after the latest has stopped and another took its place.
+Of several, commands use the latest unless told otherwise. They say so while several run, and once
+after the latest has stopped and another took its place.
 """
 
 import hashlib
@@ -19,8 +19,6 @@ from forge_client.errors import ClientError
 
 FILE = "connection.json"
 SHOWN = 5
-# How long after a change of the latest commands say so, in seconds.
-TOLD_S = 3600.0
 # How long a command waits for workers to load, and between two looks.
 LOADING_S, LOOK_S = 30.0, 0.02
 
@@ -170,7 +168,7 @@ def note() -> str:
             " --dir or FORGE_DIR chooses)"
         )
     before = _dir_in(default_paths.pointer(), "before")
-    if before and time.time() < _changed(default_paths.pointer()) + TOLD_S:
+    if before and _is_news(default_paths.pointer()):
         return f"using the forge up in {used} (the one in {before} has stopped)"
     return ""
 
@@ -196,10 +194,15 @@ def _listed(folder: Path) -> Path:
     return default_paths.ups() / hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
 
 
-def _changed(file: Path) -> float:
+def _is_news(file: Path) -> bool:
+    """Tell whether nobody has been told of what a file says now."""
+    shown = file.with_name(f"{file.name}.shown")
     with suppress(OSError):
-        return file.stat().st_mtime
-    return 0.0
+        change = str(file.stat().st_mtime_ns)
+        if shown.exists() and shown.read_text(encoding="utf-8") == change:
+            return False
+        default_paths.write_privately(shown, change)
+    return True
 
 
 def _dir_in(file: Path, name: str = "dir") -> Path | None:

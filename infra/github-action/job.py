@@ -121,10 +121,9 @@ def _id_in(answer: str) -> str | None:
 
 
 def _reason(said: list[str]) -> str:
-    """Return the error that the command ended with, which has a frame if an option is wrong."""
+    """Return the error that the command ended with."""
     errors = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
-    framed = [line.strip("│ \n") for line in said if line.startswith("│")]
-    return (errors[-1].strip() if errors else " ".join(framed)) or "its answer has no job's id"
+    return errors[-1].strip() if errors else "its answer has no job's id"
 
 
 def follow() -> None:

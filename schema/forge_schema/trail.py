@@ -56,6 +56,7 @@ SAID = {
     "stop": "Worker asked to stop",
     "undrain": "Worker may take jobs again",
     "queue set": "Queue {name} changed",
+    "queue removed": "Queue {name} removed",
     "owner quota set": "Limits of {owner} changed",
     "team set": "Team {team} changed",
     "team removed": "Team {team} removed",

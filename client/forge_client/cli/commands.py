@@ -1,18 +1,20 @@
 """The whole `forge` command: its commands, and the options before their names."""
 
+import sys
 from collections.abc import Iterator
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from forge_schema.model.errors import plainly
 from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
-from forge_client.cli.options.command_line import COMMANDS, JobCommand, name_model, suggest_option
+from forge_client.cli.options.command_line import CLOSE, COMMANDS, JobCommand, in_our_words
 from forge_client.cli.options.session import Flags
-from forge_client.errors import MEANINGS
+from forge_client.cli.show import narration
+from forge_client.errors import MEANINGS, ClientError, ExitCode
 
 PANELS = {
     "Every day": {
@@ -102,20 +104,30 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - as above
         """Return the command that the words name."""
-        if args and args[0] in COMMANDS:
-            ctx.fail(f"No such command '{args[0]}'. Did you mean 'forge {COMMANDS[args[0]]}'?")
+        name = args[0] if args else ""
+        if name in COMMANDS:
+            ctx.fail(f"there is no command {name!r}; did you mean `forge {COMMANDS[name]}`?")
+        if args and name not in PLACES:
+            near = get_close_matches(name, PLACES, 1, CLOSE)
+            also = f"; did you mean `forge {near[0]}`?" if near else ": `forge help all` lists them"
+            ctx.fail(f"there is no command {name!r}{also}")
         return super().resolve_command(ctx, args)
 
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as above
-        """Run a command; what is wrong with an option is said in our words."""
+    def main(self, *given: Any, **more: Any) -> Any:  # noqa: ANN401 - as above
+        """Run a command line; what is wrong with it is said in our words."""
         try:
-            return super().invoke(ctx)
+            status = super().main(*given, **{**more, "standalone_mode": False})
+        except typer.Abort:
+            narration.say("aborted")
+            status = ExitCode.FAILED
         except Exception as error:
-            if isinstance(error, typer.BadParameter):
-                error.message = plainly(error.message)
-                name_model(error)
-            suggest_option(error)
-            raise
+            # Of typer's own, that of a group alone has shown its help.
+            if isinstance(error, ClientError) or not hasattr(error, "exit_code"):
+                raise
+            status = error.exit_code
+            if (ours := in_our_words(error)) is not None:
+                narration.complain(ours)
+        sys.exit(status)
 
 
 def children(command: Any) -> Iterator[Any]:  # noqa: ANN401 - as above

@@ -73,6 +73,8 @@ def checked_key(text: str, where: str) -> str:
             f"{where} contains a worker's token, which is not an API key",
             "an API key begins with fgk_",
         )
+    if not key:
+        raise _wrong(f"{where} is empty", "`forge login` gets a key; an admin creates one")
     if not _KEY.fullmatch(key):
         raise _wrong(
             f"{where} does not contain an API key",

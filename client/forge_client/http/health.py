@@ -1,6 +1,7 @@
 """The checks of `forge doctor` through a server: connection, server's health, API key."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from http import HTTPStatus
 from typing import Literal
 
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from forge_client.backend import Check, CheckStanding, checked, failed, workers_check
 from forge_client.errors import ClientError
+from forge_client.http import Server
 from forge_client.http.errors import Retryable, not_forge
 from forge_client.http.transport import Transport
 
@@ -83,6 +85,19 @@ def _health(transport: Transport) -> ServerHealth:
         return ServerHealth.model_validate_json(answer.content)
     except ValidationError:
         raise not_forge(answer, transport.server.url) from None
+
+
+def require_server(server: Server) -> None:
+    """Check that a Forge server answers, healthy or not.
+
+    Raises:
+        ClientError: none does.
+    """
+    with closing(Transport(server)) as transport:
+        try:
+            _health(transport)
+        except Retryable as unanswered:
+            raise unanswered.error from unanswered
 
 
 def _key(transport: Transport, caller: Myself) -> Check:

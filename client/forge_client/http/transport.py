@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import ssl
 import time
@@ -223,8 +224,9 @@ class _Key(httpx.Auth):
 
 
 def _no_key() -> ClientError:
+    empty = "FORGE_API_KEY" in os.environ and not os.environ["FORGE_API_KEY"].strip()
     return ClientError(
-        "a server is configured, but no API key",
+        "FORGE_API_KEY is empty" if empty else "a server is configured, but no API key",
         hint="run `forge login`, set FORGE_API_KEY, or pass --api-key-file; an admin creates a key"
         " with `forge key create`",
         code="api_key_missing",

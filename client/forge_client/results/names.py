@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from forge_client.backend import Backend
 
 SHOWN = 5
+# The queue whose pause new ones begin with.
+EVERY_NEW = "*"
 
 
 def whole_name(backend: Backend, name: str, owner: str | None) -> str:
@@ -49,6 +51,8 @@ def whole_name(backend: Backend, name: str, owner: str | None) -> str:
 
 def unused(name: str, known: Collection[str]) -> str:
     """Return a remark on the name of a queue that no job had yet, else "": it may be mistyped."""
+    if name == EVERY_NEW:
+        return "queues that are new from now on begin as it is"
     return "" if name in known else f"no job has used {name} yet" + _meant(name, known)
 
 

@@ -178,6 +178,10 @@ class Administration:
         changed = _made(QueueChanges, limits).model_dump(exclude_unset=True)
         self.backend.admin.change_queue(queue, changed)
 
+    def remove_queue(self, queue: str) -> None:
+        """Remove a queue that no job is in, with its settings; a later job makes it anew."""
+        self.backend.admin.remove_queue(queue)
+
     def set_queue(
         self,
         queue: str,

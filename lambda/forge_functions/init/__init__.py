@@ -122,6 +122,9 @@ def _init(given: Answers) -> None:
     authority.write(given.etc / VERSION, version("forge-queue").encode(), 0o644)
     say("the server and the sweeper run")
     made = _first_key(given)
+    if not made:
+        create = f"forge-server direct{given.flag} key create --owner admin --role admin"
+        say(f"an admin has a key; if it is lost, `{create}` makes another")
     _next(given, key="that key" if made else "an admin's key")
 
 

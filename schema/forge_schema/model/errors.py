@@ -39,8 +39,8 @@ CODES = {
     ErrorKind.CONFLICT: """
         already_over already_running checkpoint_unsound idempotency_conflict job_left_alone
         name_in_use name_taken not_changeable not_invited not_on_this_machine not_retryable
-        not_running_job notification_withheld port_taken schedule_still_running sweep_uncapped
-        worker_not_offline worker_unknown
+        not_running_job notification_withheld port_taken queue_in_use schedule_still_running
+        sweep_uncapped worker_not_offline worker_unknown
     """,
     ErrorKind.UNREACHABLE: """
         database_unreachable not_running server_unreachable store_error store_unreachable

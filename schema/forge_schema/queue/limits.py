@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Connection, DatabaseActor, Row, run
 from forge_schema.model.errors import ForgeError, nearest
+from forge_schema.model.quantities import counted
 
 if TYPE_CHECKING:
     from forge_schema.model.admin import OwnerSettings, TeamChanges
@@ -36,6 +37,14 @@ class NoSuchTeam(ForgeError):
         super().__init__(f"there is no team {name!r}", hint=hint)
 
 
+class QueueNotFound(ForgeError):
+    """There is no queue of this name."""
+
+
+class QueueInUse(ForgeError):
+    """Jobs are in the queue, or were and are not removed yet."""
+
+
 class Limits(DatabaseActor):
     """Sets pauses and limits. Each change is in the audit trail, in the same transaction."""
 
@@ -46,6 +55,30 @@ class Limits(DatabaseActor):
         """
         params = {**unset(), **settings, "given": Jsonb(dict(settings))}
         self._set("set_queue", params, queue=queue)
+
+    def remove_queue(self, queue: str) -> None:
+        """Remove a queue that no job is in, with its settings; a later job makes it anew.
+
+        Raises:
+            QueueNotFound: there is no such queue.
+            QueueInUse: jobs are in it.
+        """
+        with self._database.transaction() as connection:
+            (row,) = run(connection, "remove_queue", {"queue": queue, "actor": self._actor})
+            if row["jobs"] == 0:
+                _make_slots(connection)
+        if row["jobs"] is None:
+            near = nearest(queue, (known["name"] for known in self.queues()))
+            raise QueueNotFound(
+                f"there is no queue {queue!r}", hint=f"{near}`forge queue list` lists them"
+            )
+        if row["jobs"]:
+            raise QueueInUse(
+                f"{counted(row['jobs'], 'job is', 'jobs are')} in the queue {queue}, also of those"
+                " that have ended",
+                hint=f"`forge ps {quote(f'queue:{queue}')}` lists them; `forge delete` removes what"
+                " has ended, `forge change JOB --queue OTHER` moves what waits",
+            )
 
     def queues(self, scope: list[str] | None = None) -> list[Row]:
         """Return the queues that owners in `scope` used, or all, and the jobs of these, by name."""

@@ -63,6 +63,7 @@ ACTIONS: Mapping[str, str] = {
     "undrain": "A worker may take jobs again.",
     # Queues, owners, plans
     "queue set": "A queue was paused or resumed, or its limits were changed.",
+    "queue removed": "A queue that no job was in was removed.",
     "owner quota set": "The limits, weight, approvals or budget of an owner were changed.",
     "team set": "Owners joined or left a team.",
     "team removed": "A team was removed.",

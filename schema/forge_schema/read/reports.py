@@ -47,8 +47,11 @@ def moment(text: str, now: datetime) -> datetime:
 def report(name: str) -> Report:
     """Return the definition of a report; `ReportUnknown` if there is no such report."""
     if name not in REPORTS:
-        close = get_close_matches(name, REPORTS, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(REPORTS)}"
+        # `waits` is like a part of `queue_wait`.
+        named = {part: whole for whole in REPORTS for part in (*whole.split("_"), whole)}
+        close = get_close_matches(name, named, 1)
+        near = f"did you mean {named[close[0]]!r}? " if close else ""
+        hint = f"{near}`forge report list` lists them"
         raise ReportUnknown(f"there is no report {name!r}", hint=hint)
     return REPORTS[name]
 

@@ -397,6 +397,11 @@ class Admin(Verbs):
         replaced = settings.model_dump(include=SET_AT_ONCE)
         self._set_queue(queue, {**replaced, **settings.model_dump(exclude_unset=True)})
 
+    @verb("DELETE", QUEUE, ADMIN, again=False, errors=(404, 409), tag="admin")
+    def remove_queue(self, queue: QueueName) -> None:
+        """Remove a queue that no job is in, with its settings. A later job in it makes it anew."""
+        self._limits.remove_queue(queue)
+
     def _set_queue(self, queue: str, settings: Mapping[str, bool | int | str | None]) -> None:
         from forge_schema.access.names import check_name
 

@@ -87,7 +87,7 @@ def test_a_key_is_made_listed_rotated_and_revoked(admin: Command, tmp_path: Path
     assert text not in shown
     rotated = admin("key", "rotate", key_id)
     assert rotated.stdout.strip() not in {"", text}
-    assert admin("key", "revoke", key_id).returncode == 0
+    assert admin("key", "revoke", key_id, "--yes").returncode == 0
     assert "revoked" in admin("key", "list").stdout
     told(admin("key", "rotate", key_id), 3, f"no API key {key_id}", "forge key")
 
@@ -108,7 +108,7 @@ def test_a_worker_is_made_rotated_drained_and_deleted(admin: Command, database_u
     assert admin("worker", "drain", "gpu-1").returncode == 0
     (row,) = rows(admin, "worker", "list")
     assert (row["kind"], row["command"], row["id"]) == ("ephemeral", "drain", again["id"])
-    assert admin("worker", "delete", str(again["id"])).returncode == 0
+    assert admin("worker", "delete", str(again["id"]), "--yes").returncode == 0
     assert rows(admin, "worker", "list") == []
     told(admin("worker", "delete", "gpu-1"), 3, "no worker 'gpu-1'", "forge worker list")
 
@@ -250,6 +250,6 @@ def test_a_template_is_kept_shown_used_and_removed(admin: Command, project: Path
     again = admin("rerun", job, "--priority", "7", "--dry-run", "-o", "json")
     assert json.loads(again.stdout)["job"]["priority"] == 7
     assert len(rows(admin, "ps")) == 1
-    assert admin("template", "remove", "nightly").returncode == 0
+    assert admin("template", "remove", "nightly", "--yes").returncode == 0
     told(admin("template", "show", "nightly"), 3, "'nightly'")
     told(admin("submit", project, "--template", "nightly"), 3, "'nightly'")

@@ -298,6 +298,10 @@ TABLE: dict[tuple[str, str], Case] = {
     ("get", "/api/v1/admin/queues"): (READS, fixed("/api/v1/admin/queues")),
     ("put", "/api/v1/admin/queues/{name}"): (ADMINS, fixed("/api/v1/admin/queues/night", {})),
     ("patch", "/api/v1/admin/queues/{name}"): (ADMINS, fixed("/api/v1/admin/queues/night", {})),
+    ("delete", "/api/v1/admin/queues/{name}"): (
+        ADMINS,
+        lambda world, _: (f"/api/v1/admin/queues/{world.queue()}", None),
+    ),
     ("get", "/api/v1/admin/quotas"): (READS, fixed("/api/v1/admin/quotas")),
     ("put", "/api/v1/admin/quotas/{owner}"): (ADMINS, fixed("/api/v1/admin/quotas/ann", {})),
     ("get", "/api/v1/queue/teams/{name}"): (READS_TEAM, fixed("/api/v1/queue/teams/vision")),

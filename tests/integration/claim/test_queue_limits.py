@@ -13,8 +13,10 @@ from forge_schema.database.pool import run
 from forge_schema.explain import explain
 from forge_schema.model.admin import OwnerSettings, TeamChanges
 from forge_schema.model.lease import End
-from forge_schema.model.states import Reason
-from forge_schema.queue.limits import unset
+from forge_schema.model.states import Reason, Role
+from forge_schema.queue.limits import QueueInUse, QueueNotFound, unset
+from forge_schema.service.caller import Caller
+from forge_schema.service.service import Service
 from forge_schema.sweeper.tick import Tick
 from forge_schema.wake import Hint
 from psycopg.types.json import Jsonb
@@ -343,6 +345,28 @@ def slots(rig: Rig) -> dict[str, int]:
         row["name"]: row["taken"]
         for row in rig.rows("SELECT name, count(job_id) AS taken FROM slot GROUP BY name")
     }
+
+
+def test_a_queue_without_jobs_is_removed_and_new_ones_begin_as_an_admin_says(rig: Rig) -> None:
+    rig.admin.set_queue("night", {"max_gpus": 2})
+    job = rig.submit(queue="nihgt")
+    with pytest.raises(QueueInUse, match="1 job is in the queue nihgt"):
+        rig.admin.remove_queue("nihgt")
+    worker = rig.worker()
+    (grant,) = worker.claim()
+    rig.finish(grant)
+    ann = Caller("ann", Role.SUBMITTER, "user:ann")
+    Service(ann, lambda: rig.database, None).delete([job])  # type: ignore[arg-type] # it needs no store
+    for queue in ("nihgt", "night"):
+        rig.admin.remove_queue(queue)
+    assert (slots(rig), rig.admin.queues(), rig.count("lane")) == ({}, [], 0)
+    with pytest.raises(QueueNotFound):
+        rig.admin.remove_queue("night")
+    rig.admin.set_queue("*", {"paused": True})
+    # Whoever remembers the lane makes it anew, with its queue.
+    waits = rig.submit(queue="nihgt")
+    assert explain(rig.database, waits).limits[0].code == "queue_paused"
+    assert worker.claim() == []
 
 
 def test_a_limit_of_a_team_counts_all_its_owners_as_they_come_and_go(rig: Rig) -> None:

@@ -221,7 +221,7 @@ def test_a_workflow_that_is_cancelled_as_it_submits_cancels_the_job(
 
 
 REFUSED = {
-    "--gpus one": "the job was not submitted: Invalid value for '--gpu' / '--gpus': write a whole",
+    "--gpus one": "the job was not submitted: --gpus: write a whole number",
     "--priority 1001": "the job was not submitted: --priority: must be at most 1000",
     "--name 'a": "the input options cannot be split into words: No closing quotation",
     "--wait": "options cannot have --wait: the input follow is for that",

@@ -175,6 +175,11 @@ class World:
         Limits(self.api.rig.database, actor="user:root").set_team("audio", TeamChanges())
         return "audio"
 
+    def queue(self) -> str:
+        """Return a queue without jobs."""
+        Limits(self.api.rig.database, actor="user:root").set_queue("unused", {})
+        return "unused"
+
     def template(self) -> str:
         """Return a template of ann's, which an earlier request may have removed."""
         self.api.rig.rows(

@@ -59,7 +59,7 @@ def test_the_help_breaks_its_lines_where_the_terminal_ends(words: str, said: str
 def test_a_mistyped_command_is_named_right() -> None:
     done = CliRunner().invoke(app, ["sumbit"])
     assert done.exit_code == 2
-    assert "Did you mean 'submit'?" in done.output
+    assert "did you mean `forge submit`?" in done.output
 
 
 def test_a_command_is_loaded_only_when_it_is_wanted() -> None:
@@ -132,7 +132,7 @@ def test_the_package_offers_what_it_promises() -> None:
 def test_a_word_of_another_tool_gets_the_command_that_does_it(word: str, meant: str) -> None:
     done = CliRunner().invoke(app, [word, "7"])
     assert done.exit_code == 2
-    assert f"Did you mean 'forge {meant}'?" in " ".join(done.output.split())
+    assert f"did you mean `forge {meant}`?" in " ".join(done.output.split())
     assert not COMMANDS.keys() & {*PLACES}
 
 
@@ -148,22 +148,22 @@ def test_a_word_of_another_tool_gets_the_command_that_does_it(word: str, meant: 
         ("report waiting", "write list or show"),
         ("sweep delete x", "write run, resume, list, show or compare"),
         ("schedule add 0 3 -- true", "the cron expression needs quotes, as in '0 3 * * 1-5'"),
-        ("submit --mem 4G -- true", "--mem (Possible options: --memory)"),
-        ("submit --gres=gpu:1 -- true", "--gres (Possible options: --gpu)"),
+        ("submit --mem 4G -- true", "--mem; did you mean --memory?"),
+        ("submit --gres=gpu:1 -- true", "--gres; did you mean --gpu?"),
         ("submit --array 0-9 -- true", "forge benchmark --matrix"),
-        ("submit --retries 0 -- true", "--retries (Possible options: --max-failures)"),
+        ("submit --retries 0 -- true", "--retries; did you mean --max-failures?"),
         ("submit --gpus a100:1 -- true", "as in --gpus 1 --gpu-model a100"),
-        ("ps --limit 5", "--limit (Possible options: --count)"),
-        ("ps -n", "'-n' requires an argument."),
-        ("submit . --wait=2 -- true", "'--wait' does not take a value."),
-        ("ps -a", "a query: state:queued,running; archived:yes,no"),
-        ("cancel --all", "a query: state:queued,running; archived:yes,no"),
-        ("artifacts 1 --only *.pt", "--only (Possible options: forge artifacts JOB PATH)"),
+        ("ps --limit 5", "--limit; did you mean --count?"),
+        ("ps -n", "-n needs a value"),
+        ("submit . --wait=2 -- true", "--wait takes no value"),
+        ("ps -a", "did you mean `forge ps archived:yes,no`?"),
+        ("cancel --all", "did you mean `forge cancel state:queued,held,running`?"),
+        ("artifacts 1 --only *.pt", "--only; did you mean `forge artifacts JOB PATH`?"),
         ("report gpu_hours", "did you mean `forge report show gpu_hours`?"),
-        ("ps --format json", "--format (Possible options: --output)"),
-        ("logs --lines 5 1", "--lines (Possible options: --tail)"),
-        ("ps --priority 5", "No such option: --priority"),
-        ("ps --count 0", "'-n': must be at least 1"),
+        ("ps --format json", "--format; did you mean --output?"),
+        ("logs --lines 5 1", "--lines; did you mean --tail?"),
+        ("ps --priority 5", "there is no option --priority"),
+        ("ps --count 0", "--count: must be at least 1"),
         ("benchmark . --matrix lr=0.1, 0.2 -- true", "(0.2); values have no spaces between them"),
     ],
 )
@@ -172,7 +172,7 @@ def test_a_verb_or_an_option_of_another_tool_gets_the_one_that_does_it(
 ) -> None:
     done = CliRunner().invoke(app, typed.split())
     assert done.exit_code == 2
-    assert said in " ".join(done.output.replace("│", " ").split())
+    assert said in " ".join(done.output.split())
 
 
 def test_what_is_wrong_with_an_option_is_said_plainly() -> None:

@@ -16,6 +16,7 @@ from forge_schema.service.admin import invite as make
 
 from forge_client.cli.options import names
 from forge_client.cli.options.command_line import VerbNames
+from forge_client.cli.options.selection import SureOption, ask
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import Expires, FormatOption, lasting, read_public_key
 from forge_client.cli.show import narration, output
@@ -70,7 +71,8 @@ def keys() -> None:
 def list_keys(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
     """List the API keys and the sessions of browsers, the newest first."""
     with backend_of(context) as backend:
-        output.show(backend.admin.api_keys(), COLUMNS, form, DROP)
+        nothing = "no API keys yet; `forge invite OWNER…` has people make theirs"
+        output.show(backend.admin.api_keys(), COLUMNS, form, DROP, nothing=nothing)
 
 
 @app.command()
@@ -118,9 +120,13 @@ def rotate(context: typer.Context, key: KeyId, form: FormatOption = Format.TABLE
 
 
 @app.command()
-def revoke(context: typer.Context, key: KeyId) -> None:
+def revoke(context: typer.Context, key: KeyId, yes: SureOption = False) -> None:
     """Revoke a key permanently, or end a session; with oidc:PERSON, all sessions of a person."""
     with backend_of(context) as backend:
+        rows = [row for row in backend.admin.api_keys() if key in {row.id, row.acts_for}]
+        of = f" of {rows[0].owner}, with the role {rows[0].role}" if rows else ""
+        lost = f"what uses the key {key}{of} is refused from then on"
+        ask(f"Revoke the key {key}?", yes=yes, lost=lost)
         backend.admin.revoke_key(key)
     narration.say(f"API key {key} revoked")
 

@@ -27,6 +27,7 @@ from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import narration
 from forge_client.errors import ClientError, ExitCode, NotAllowed, as_client_error
 from forge_client.http import Server, logins
+from forge_client.http.health import require_server
 from forge_client.http.transport import Transport
 from forge_client.login_link import login_link
 
@@ -67,6 +68,7 @@ def login(
         accept(server, invitation)
         _tell_how(context, server)
         return
+    require_server(server)
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     asked = {"challenge": challenge_of(verifier), "state": state}
     page = f"{server.url}{PAGE}?{urlencode(asked)}"

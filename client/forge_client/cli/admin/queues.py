@@ -20,6 +20,7 @@ from forge_schema.model.quantities import counted, duration_text, seconds
 from forge_client.backend import Backend
 from forge_client.cli.options import names
 from forge_client.cli.options.command_line import VerbNames
+from forge_client.cli.options.selection import SureOption, ask
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
@@ -99,14 +100,16 @@ def list_queues(
     """
     with backend_of(context) as backend:
         if owners:
-            output.show(backend.admin.owner_limits(), OWNERS, form)
+            nothing = "nobody has submitted a job or has limits yet"
+            output.show(backend.admin.owner_limits(), OWNERS, form, nothing=nothing)
         else:
-            output.show(backend.admin.queues(), QUEUES, form)
+            nothing = "no queues yet; the first job in one makes it"
+            output.show(backend.admin.queues(), QUEUES, form, nothing=nothing)
 
 
 @app.command()
 def pause(context: typer.Context, queue: QueueName) -> None:
-    """Stop starting jobs from a queue. Running jobs continue."""
+    """Stop starting jobs from a queue; of '*', from all that are new. Running jobs continue."""
     with backend_of(context) as backend:
         new = unused(queue, _queues(backend))
         backend.admin.pause(queue)
@@ -120,6 +123,17 @@ def resume(context: typer.Context, queue: QueueName) -> None:
         require_queue(queue, _queues(backend))
         backend.admin.pause(queue, paused=False)
     narration.say(f"queue {queue} resumed")
+
+
+@app.command()
+def remove(context: typer.Context, queue: QueueName, yes: SureOption = False) -> None:
+    """Remove a queue that no job is in, as one that a typo made. A later job makes it anew."""
+    with backend_of(context) as backend:
+        require_queue(queue, _queues(backend))
+        now = next(row for row in backend.admin.queues() if row.name == queue)
+        ask(f"Remove the queue {queue}?", yes=yes, lost=f"its settings go: {_limits(now)}")
+        backend.admin.remove_queue(queue)
+    narration.say(f"queue {queue} removed")
 
 
 @app.command("set")
@@ -269,6 +283,11 @@ def _limit_team(backend: Backend, team: str, given: dict[str, Any]) -> None:
         )
     now = backend.admin.change_team(team, TeamChanges(**given))
     narration.say(f"team {team}: {_limits(now)}{_budget(before, now)}")
+
+
+def limits_text(of: Team) -> str:
+    """Return the limits and the budget of a team in words."""
+    return f"{_limits(of)}{_budget(of, of)}"
 
 
 def _budget(

@@ -4,11 +4,13 @@ from typing import Annotated
 
 import typer
 from forge_schema.model.admin import Team, TeamChanges
+from forge_schema.model.quantities import names_text
 
 from forge_client.backend import Backend
-from forge_client.cli.admin.queues import used
+from forge_client.cli.admin.queues import limits_text, used
 from forge_client.cli.options import names
 from forge_client.cli.options.command_line import VerbNames
+from forge_client.cli.options.selection import SureOption, ask
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
@@ -49,7 +51,8 @@ def teams() -> None:
 def list_teams(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
     """List the teams that you see; `forge queue limit --team` limits one."""
     with backend_of(context) as backend:
-        output.show(backend.teams(), COLUMNS, form)
+        nothing = "you see no team; an admin's `forge team join TEAM OWNER…` makes one"
+        output.show(backend.teams(), COLUMNS, form, nothing=nothing)
 
 
 @app.command()
@@ -79,9 +82,13 @@ def leave(context: typer.Context, team: TeamName, owners: Owners) -> None:
 
 
 @app.command()
-def remove(context: typer.Context, team: TeamName) -> None:
+def remove(context: typer.Context, team: TeamName, yes: SureOption = False) -> None:
     """Remove a team. Its owners and their jobs stay; keys see only their own owner's jobs then."""
     with backend_of(context) as backend:
+        its = backend.team(team)
+        owners = f"; its owners stay: {names_text(its.owners, 5)}" if its.owners else ""
+        lost = f"with the team {team} go its limits ({limits_text(its)}) and what its keys see"
+        ask(f"Remove the team {team}?", yes=yes, lost=f"{lost}{owners}")
         backend.admin.remove_team(team)
     narration.say(f"team {team} removed")
 

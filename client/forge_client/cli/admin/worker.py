@@ -16,6 +16,7 @@ from forge_client import running
 from forge_client.cli.options import names
 from forge_client.cli.options.command_line import VerbNames
 from forge_client.cli.options.names import workers as workers_named
+from forge_client.cli.options.selection import SureOption, ask
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import (
     Expires,
@@ -111,7 +112,8 @@ def unwarned(worker: WorkerInfo) -> str:
 def workers(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
     """List the workers."""
     with backend_of(context) as backend:
-        output.show(backend.workers(), COLUMNS, form, DROP)
+        nothing = "no workers yet; an admin's `forge worker add NAME` adds a machine"
+        output.show(backend.workers(), COLUMNS, form, DROP, nothing=nothing)
 
 
 def _whose(worker: WorkerInfo) -> str:
@@ -301,10 +303,12 @@ def rotate(
 
 
 @app.command()
-def delete(context: typer.Context, worker: Worker) -> None:
+def delete(context: typer.Context, worker: Worker, yes: SureOption = False) -> None:
     """Remove an offline worker and its token."""
     with backend_of(context) as backend:
         info = find_worker(backend, worker)
+        lost = f"the token of {info.name} ends; its machine would have to join again"
+        ask(f"Remove the worker {info.name}?", yes=yes, lost=lost)
         backend.admin.delete_worker(info.id)
     narration.say(f"worker {info.name} removed")
 

@@ -126,7 +126,8 @@ def list_sweeps(
         }
         for item in groups.items
     ]
-    output.show(rows, LIST_COLUMNS, form, ("SUBMITTED",))
+    nothing = "no sweeps yet; `forge benchmark` submits one, `forge sweep run` searches"
+    output.show(rows, LIST_COLUMNS, form, ("SUBMITTED",), nothing=nothing)
     if groups.more:
         narration.say("only the newest 10,000 jobs in sweeps are counted", "yellow")
 

@@ -234,7 +234,7 @@ def _show_groups(
         export(rows, [by], to)
         narration.say(f"{counted(len(rows), by)} in {to}")
     else:
-        output.show(rows, _group_columns(by), form)
+        output.show(rows, _group_columns(by), form, nothing="no job matches")
     if groups.more:
         _say_more("counted")
 

@@ -1,11 +1,14 @@
 """Command lines of ours: the words after `--`, groups of verbs, and the words of other tools."""
 
+import re
 import shlex
+import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
 import typer
+from forge_schema.model.errors import plainly
 from forge_schema.model.quantities import names_text
 from typer.core import TyperCommand, TyperGroup
 
@@ -43,13 +46,15 @@ COMMANDS = {
     **dict.fromkeys(("drain",), "worker drain"),
     **dict.fromkeys(("queues",), "queue list"),
     **{verb: f"queue {verb}" for verb in ("pause", "resume", "limit")},
-    **dict.fromkeys(("keys",), "key list"),
+    **dict.fromkeys(("keys", "users", "user"), "key list"),
+    **dict.fromkeys(("teams", "members"), "team list"),
     **dict.fromkeys(("templates",), "template list"),
     **dict.fromkeys(("ui", "web"), "dashboard"),
     **dict.fromkeys(("help",), "--help"),
     **dict.fromkeys(("version",), "--version"),
     **dict.fromkeys(("completion", "completions"), "--install-completion"),
-    **dict.fromkeys(("init", "config", "configure"), "schema"),
+    **dict.fromkeys(("init", "install"), "up` or, for a lab, `forge-server init"),
+    **dict.fromkeys(("config", "configure"), "schema"),
     **dict.fromkeys(("audit", "history"), "events"),
     **dict.fromkeys(("check", "health", "whoami"), "doctor"),
 }
@@ -79,35 +84,80 @@ OPTIONS = {
     **dict.fromkeys(("--job-name", "-J"), "--name"),
     **dict.fromkeys(("--partition", "-p"), "--queue"),
     **dict.fromkeys(("--export",), "--env"),
-    **dict.fromkeys(("--array",), "forge benchmark --matrix"),
+    **dict.fromkeys(("--array",), "`forge benchmark --matrix`"),
     **dict.fromkeys(("--user", "-u"), "--owner"),
-    **dict.fromkeys(("--all", "-a"), "a query: state:queued,running; archived:yes,no"),
     **dict.fromkeys(("--deps", "--packages", "--pip", "-r"), "--requirements"),
-    **dict.fromkeys(("--only",), "forge artifacts JOB PATH"),
+    **dict.fromkeys(("--only",), "`forge artifacts JOB PATH`"),
 }
 
+# What stands for --all: lists have all states as it is.
+QUERIES = {
+    **dict.fromkeys(("ps", "runs"), "archived:yes,no"),
+    "cancel": "state:queued,held,running",
+    "retry": "state:failed",
+    "archive": "state:succeeded,failed,cancelled",
+    "delete": "archived:yes",
+}
+# Click's own class, which typer shows by its heirs only.
+USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 
-def name_model(error: Any) -> None:  # noqa: ANN401 - typer hides which click it is
-    """Have an error about a number of GPUs say where their model goes, as in `--gpus a100:1`."""
-    if getattr(getattr(error, "param", None), "name", "") == "gpus":
-        error.message += ", and their model with --gpu-model, as in --gpus 1 --gpu-model a100"
+
+def in_our_words(error: Any) -> InvalidInput | None:  # noqa: ANN401 - typer hides which click it is
+    """Return what is wrong with a command line as an error like all others; None if it is another.
+
+    It says how the command is written, unless it says what to write.
+    """
+    if not isinstance(error, USAGE_ERROR) or type(error).__name__ == "NoArgsIsHelpError":
+        return None
+    text = _of_an_option(error) or _of_a_value(error) or error.format_message()
+    text = text[:1].lower() + text[1:].removesuffix(".")
+    told = type(error) is typer.BadParameter or "`" in text or "did you mean" in text
+    if error.ctx is None or told:
+        return InvalidInput(text)
+    usage = " ".join(error.ctx.get_usage().split()).replace("Usage:", "write")
+    return InvalidInput(text, re.sub(r"[{}]", "", usage))
 
 
-def suggest_option(error: Any) -> None:  # noqa: ANN401 - typer hides which click it is
-    """Have an error about an unknown option name the option that is meant, or where it stands."""
+def _of_a_value(error: Any) -> str:  # noqa: ANN401 - as above
+    """Return what is wrong with a value, after the option as it was typed."""
+    # One that is missing is told well.
+    if type(error) is not typer.BadParameter:
+        return ""
+    text, param = plainly(error.message), error.param
+    if getattr(param, "name", "") == "gpus":
+        text += ", and their model with --gpu-model, as in --gpus 1 --gpu-model a100"
+    if param is None:
+        return text
+    typed = {word.partition("=")[0] for word in sys.argv[1:]}
+    first = param.opts[0] if param.opts[0].startswith("-") else param.metavar or param.opts[0]
+    named = next((name for name in param.opts if name in typed), first)
+    return f"{named}: {text}"
+
+
+def _of_an_option(error: Any) -> str:  # noqa: ANN401 - as above
+    """Return what is wrong with an option that is not there, and which or where it is instead."""
     given = getattr(error, "option_name", "")
-    # One that lacks its value, or has one too many, is raised without a context.
-    if not given or error.ctx is None:
-        return
+    if given and error.ctx is None:
+        return (
+            f"{given} needs a value" if "requires" in error.message else f"{given} takes no value"
+        )
+    if not given:
+        return ""
     if given in {name for param in error.ctx.find_root().command.params for name in param.opts}:
         path = error.ctx.command_path.partition(" ")[2]
-        error.message += f": it stands before the command, as in `forge {given} … {path}`"
-        error.possibilities = []
-        return
-    meant = OPTIONS.get(given)
-    known = {name for param in error.ctx.command.params for name in param.opts} if meant else ()
-    if meant and (meant in known or " " in meant):
-        error.possibilities = [meant]
+        return f"{given} stands before the command: write `forge {given} … {path}`"
+    near = [*filter(None, [_meant(given, error.ctx.command)])] or sorted(error.possibilities or ())
+    also = f"; did you mean {names_text(near, len(near), last='or')}?" if near else ""
+    return f"there is no option {given}{also}"
+
+
+def _meant(given: str, command: Any) -> str:  # noqa: ANN401 - as above
+    """Return what stands for the option of another tool in a command, if anything does."""
+    if given in {"--all", "-a"} and command.name in QUERIES:
+        return f"`forge {command.name} {QUERIES[command.name]}`"
+    meant = OPTIONS.get(given, "")
+    known = {name for param in command.params for name in param.opts}
+    return meant if meant in known or " " in meant else ""
 
 
 class VerbNames(TyperGroup):

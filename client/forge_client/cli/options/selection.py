@@ -54,6 +54,8 @@ YesOption = Annotated[
         "--yes", "-y", help="Do not ask before acting on a query, or on the start of a name."
     ),
 ]
+# Of what removes something for good.
+SureOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before removing it.")]
 
 
 def is_query(words: Sequence[str]) -> bool:
@@ -172,20 +174,32 @@ def confirm(jobs: Sequence[JobStatus] | Sequence[AwaitingApproval], act: str, *,
     Raises:
         ClientError: there is nobody to ask.
     """
-    narration.say(f"{counted(len(jobs), 'job')} to {act}:")
+    many = counted(len(jobs), "job")
+    narration.say(f"{many} to {act}:")
     for job in jobs[:SHOWN]:
         narration.say(f"  {job.job_id} {job.name!r}, {job.state}, of {job.owner}")
     if len(jobs) > SHOWN:
         narration.say(f"  and {len(jobs) - SHOWN} more")
+    ask(f"{act.capitalize()} {many}?", yes=yes)
+
+
+def ask(question: str, *, yes: bool, lost: str = "") -> None:
+    """Say what would be lost, and unless `yes`, ask whether to go ahead.
+
+    Raises:
+        ClientError: there is nobody to ask.
+    """
+    if lost:
+        narration.say(lost)
     if yes:
         return
     if not sys.stdin.isatty():
         raise InvalidInput(
-            "nobody was there to confirm it; no job was changed",
-            hint=f"add --yes to {act} them without being asked",
+            "nobody was there to confirm it; nothing was changed",
+            hint="add --yes to go ahead without being asked",
         )
-    if not typer.confirm(f"{act.capitalize()} {counted(len(jobs), 'job')}?", err=True):
-        narration.say("no job was changed")
+    if not typer.confirm(question, err=True):
+        narration.say("nothing was changed")
         raise typer.Exit(1)
 
 

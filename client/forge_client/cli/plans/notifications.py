@@ -20,6 +20,7 @@ from forge_schema.model.states import NotificationKind, Occasion
 from forge_client.backend import Backend
 from forge_client.cli.options.command_line import VerbNames
 from forge_client.cli.options.names import notifications, teams
+from forge_client.cli.options.selection import SureOption, ask
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
@@ -157,9 +158,13 @@ def list_notifications(context: typer.Context, form: FormatOption = Format.TABLE
 
 
 @app.command()
-def remove(context: typer.Context, name: Name, owner: Owner = None) -> None:
+def remove(
+    context: typer.Context, name: Name, owner: Owner = None, yes: SureOption = False
+) -> None:
     """Remove a notification, and what it has not sent."""
     with backend_of(context) as backend:
+        lost = "its secret and what it has not sent go with it"
+        ask(f"Remove the notification {name}?", yes=yes, lost=lost)
         backend.notifications.remove(name, owner=owner)
     narration.say(f"notification {name} removed")
 
@@ -199,7 +204,8 @@ def deliveries(
     """List what was sent and what is to be sent, the newest first."""
     with backend_of(context) as backend:
         rows = backend.notifications.deliveries(name=name, state=state and state.value, count=count)
-    output.show(rows, DELIVERIES, form, drop=("NEXT", "AT", "TRIES"))
+    nothing = "nothing was sent, and nothing waits"
+    output.show(rows, DELIVERIES, form, drop=("NEXT", "AT", "TRIES"), nothing=nothing)
 
 
 @app.command()

@@ -12,6 +12,7 @@ from forge_client.cli.jobs.submit import ConfigOption, FolderArgument, described
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.command_line import JobCommand, VerbNames
 from forge_client.cli.options.names import schedules
+from forge_client.cli.options.selection import SureOption, ask
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import DryRunOption, FormatOption, WaitOption
 from forge_client.cli.show import narration, output
@@ -151,9 +152,12 @@ def run(
 
 
 @app.command()
-def remove(context: typer.Context, name: Name) -> None:
+def remove(context: typer.Context, name: Name, yes: SureOption = False) -> None:
     """Remove a schedule. Submitted jobs continue."""
     with backend_of(context) as backend:
+        kept = backend.schedule(name)
+        lost = f"what it submits at '{kept.cron}', {kept.timezone}, goes with it"
+        ask(f"Remove the schedule {name}?", yes=yes, lost=lost)
         backend.remove_schedule(name)
     narration.say(f"schedule {name} removed")
 

@@ -10,6 +10,7 @@ from forge_client.cli.options import names
 from forge_client.cli.options.command_line import JobCommand, VerbNames
 from forge_client.cli.options.job_fields import INSTALLING, PACKING, changes
 from forge_client.cli.options.job_options import job_command, with_job_options
+from forge_client.cli.options.selection import SureOption, ask
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
@@ -83,9 +84,10 @@ def keep(
 
 
 @app.command()
-def remove(context: typer.Context, name: Name) -> None:
+def remove(context: typer.Context, name: Name, yes: SureOption = False) -> None:
     """Remove a template."""
     with backend_of(context) as backend:
+        ask(f"Remove the template {backend.template(name).name}?", yes=yes)
         backend.remove_template(name)
     narration.say(f"template {name} removed")
 
@@ -135,8 +137,10 @@ def add_input(
 def remove_input(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The name.", autocompletion=names.inputs)],
+    yes: SureOption = False,
 ) -> None:
     """Remove a registered input. Jobs submitted with it keep its source."""
     with backend_of(context) as backend:
+        ask(f"Remove the registered input {name}?", yes=yes)
         backend.remove_input(name)
     narration.say(f"registered input {name} removed")

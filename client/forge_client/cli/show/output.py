@@ -65,9 +65,9 @@ def show(
     match form:
         case Format.TABLE:
             listed = list(rows)
-            if listed or not nothing:
+            if listed:
                 _print(table(listed, columns, width(), drop), gap=1)
-            else:
+            elif nothing:
                 narration.say(nothing)
         case Format.JSON:
             _write(json.dumps([plain(row) for row in rows], indent=2))

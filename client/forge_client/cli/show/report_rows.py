@@ -8,12 +8,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from forge_schema.model.quantities import counted, names_text
+from forge_schema.model.quantities import MIB, counted, duration_text, names_text, size_text
 from forge_schema.model.reading import REPORT_SINCE
 from forge_schema.read.report_definitions import REPORTS, Report, over_time
 
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Column, Format, brief, inline, plain
+from forge_client.cli.show.output import Column, Format, brief, plain
 from forge_client.cli.show.plot import sparkline
 
 if TYPE_CHECKING:
@@ -24,6 +24,12 @@ MOST, ON_SCREEN, WIDEST = 1000, 25, 60
 ALL, COST = "all", "cost"
 # Columns that are always shown, names of hidden ones to list, and digits of a digest.
 FIRST, SHOWN, DIGITS = 3, 6, 12
+# Of a value, where no terminal is too narrow for it.
+LONGEST_PIPED = 200
+WITH_UNIT: Mapping[str, Callable[[float], str]] = {
+    "s": duration_text,
+    "mb": lambda size: size_text(size * MIB),
+}
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -126,16 +132,16 @@ def _show(rows: Sequence[dict[str, Any]], form: ReportFormat) -> None:
         case ReportFormat.PARQUET:
             write_parquet(rows, sys.stdout.buffer)
         case _:
-            names = _column_names(rows)
-            columns: list[Column] = [(key, _reader(key)) for key in names]
-            empty = [key for key in names if not any(_reader(key)(row) for row in rows)]
+            names = {_title(key): key for key in _column_names(rows)}
+            columns: list[Column] = [(title, _reader(key)) for title, key in names.items()]
+            empty = [title for title, read in columns if not any(map(read, rows))]
             # What a report is about comes first in it.
-            least = [key for key in reversed(names[FIRST:]) if key not in empty]
+            least = [title for title in reversed([*names][FIRST:]) if title not in empty]
             output.show(rows, columns, Format(form), [*empty, *least])
             hidden = output.dropped(rows, columns, [*empty, *least])
             if form is ReportFormat.TABLE:
-                _say_hidden([it for it in hidden if it not in empty], "not shown here")
-                _say_hidden([it for it in hidden if it in empty], "without a value")
+                _say_hidden([names[it] for it in hidden if it not in empty], "not shown here")
+                _say_hidden([names[it] for it in hidden if it in empty], "without a value")
 
 
 def _say_hidden(columns: Sequence[str], why: str) -> None:
@@ -143,14 +149,25 @@ def _say_hidden(columns: Sequence[str], why: str) -> None:
         narration.say(f"{why}: {names_text(columns, SHOWN)}; -o csv has all", "dim")
 
 
-def _reader(key: str) -> Callable[[dict[str, object]], str]:
-    return lambda row: _short(row[key])
+def _title(key: str) -> str:
+    """Return a column's title: `WAITED` of `waited_s`, whose values have their units."""
+    name, _, unit = key.rpartition("_")
+    return (name if name and unit in WITH_UNIT else key).replace("_", " ").upper()
+
+
+def _reader(key: str) -> Callable[[dict[str, Any]], object]:
+    with_unit = WITH_UNIT.get(key.rpartition("_")[2]) if "_" in key else None
+    if with_unit is None:
+        return lambda row: _short(row[key])
+    # None of it, as of a share of a worker's memory, is not said.
+    return lambda row: with_unit(float(row[key])) if row[key] else ""
 
 
 def _short(value: object) -> str:
-    """Return a value; on a terminal digests and times without what only programs need."""
+    """Return a value on a line; on a terminal without what only programs need of it."""
     if not sys.stdout.isatty():
-        return inline(value)
+        text = brief(value)
+        return text if len(text) <= LONGEST_PIPED else f"{text[: LONGEST_PIPED - 1]}…"
     if isinstance(value, datetime):
         return value.astimezone().strftime("%Y-%m-%d %H:%M")
     if isinstance(value, str) and DIGEST.fullmatch(value):

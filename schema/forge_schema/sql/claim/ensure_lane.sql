@@ -2,7 +2,9 @@
 -- Locks, in this order: queue, owner_quota, shape, lane; so concurrent changes of settings are
 -- seen. No key is set where it need not be: that would lock out the foreign keys that refer to it.
 WITH q AS (
-    INSERT INTO queue (name) VALUES (%(queue)s)
+    -- While the queue `*` is paused, new ones begin so.
+    INSERT INTO queue (name, paused)
+    SELECT %(queue)s, EXISTS (SELECT FROM queue WHERE name = '*' AND paused)
     ON CONFLICT (name) DO UPDATE SET paused = queue.paused
     RETURNING name, paused, num_nonnulls(max_jobs, max_gpus) > 0 AS limited
 ),

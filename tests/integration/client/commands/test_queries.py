@@ -232,7 +232,7 @@ def test_jobs_are_tagged_noted_archived_and_deleted(forge: Command, rig: Rig) ->
     jobs = rig.submit_many(3, name="resnet", owner="ann", sweep="s1")
     waits = rig.submit(name="waits", owner="ann", after_any=jobs[:2])
     rig.queue.cancel(jobs[0])
-    told(forge("tag", "add", "paper", "sweep:s1"), 2, "3 jobs to tag", "no job was changed")
+    told(forge("tag", "add", "paper", "sweep:s1"), 2, "3 jobs to tag", "nothing was changed")
     told(forge("note", "sweep:s1", "x"), 2, "3 jobs to note:", "--yes")
     assert done("note", "sweep:s1", "x", "--yes").endswith("3 jobs noted\n")
     assert done("note", "sweep:s1") == "x\nx\nx\n"
