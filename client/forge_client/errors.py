@@ -9,8 +9,6 @@ from typing import Any, Self, TypeVar
 from forge_schema.model.errors import KINDS, ErrorKind, ForgeError
 
 T = TypeVar("T")
-# Of a wrong field; a command names itself instead of `forge submit`.
-FIELDS_HINT = "`forge submit --help` lists the options"
 # Seconds; beyond that, whoever waits had better know.
 OUTAGE_S = 600.0
 

@@ -5,6 +5,7 @@ import forge_schema.program.lean  # noqa: F401 - it makes the imports below chea
 # isort: split
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from importlib import import_module
 
 from forge_schema.access.tokens import hide
@@ -52,9 +53,15 @@ WORDS = {
 
 def main() -> None:
     """Serve until a signal, or make this machine a server, or run that one: `VERBS`."""
-    if sys.argv[1:] and sys.argv[1] in VERBS:
+    verb = sys.argv[1] if sys.argv[1:] else "-"
+    if verb in VERBS:
         hide()
         import_module("forge_functions.init").main(*sys.argv[1:])
+    elif not verb.startswith("-"):
+        near = get_close_matches(verb, VERBS, 1)
+        meant = f"did you mean {near[0]!r}?" if near else f"write {', '.join(VERBS)}, or only flags"
+        sys.stderr.write(f"forge-server: there is no command {verb!r}: {meant}\n")
+        sys.exit(2)
     else:
         run(_serving)
 

@@ -228,7 +228,16 @@ def _word(term: FilterTerm, text: str) -> tuple[str, ...]:
     (word,) = term.values
     bound = _COMPARISON.fullmatch(word)
     if bound and bound[2] not in {None, "="} and text[term.start] != '"':
-        hint = f"write metric:{word}, param:{word} or result:{word}; or quote a part of the name"
+        key, dot, rest = word.partition(".")
+        # As `forge runs` names its columns.
+        named = dot and key.removesuffix("s") in FIGURES
+        hint = (
+            f"write {key.removesuffix('s')}:{rest}"
+            if named
+            else (
+                f"write metric:{word}, param:{word} or result:{word}; or quote a part of the name"
+            )
+        )
         raise _wrong(term, f"{word!r} compares, and a word is a part of the name", hint)
     return term.values
 
@@ -257,8 +266,15 @@ def _checked(term: FilterTerm) -> tuple[str, ...]:
     if term.key == "label" and not all(_LABEL.fullmatch(v) for v in values):
         raise _wrong(term, "a label lacks its name", "write label:zone=eu* or label:zone")
     if term.key in FIGURES and (wrong := next((v for v in values if not Bound.of(v)), None)):
-        hint = f"write {term.key}:lr=0.1, {term.key}:lr>0.01 or {term.key}:lr"
-        raise _wrong(term, f"{wrong!r} is not a name, or a name and a value", hint)
+        example = EXAMPLES[term.key]
+        hint = f"write {term.key}:{example}, or {term.key}:{re.split('[=<>]', example)[0]}"
+        compared = _COMPARISON.fullmatch(wrong)
+        fault = (
+            f"{compared[3]!r} is not a number"
+            if compared and compared[3]
+            else (f"{wrong!r} is not a name, or a name and a value")
+        )
+        raise _wrong(term, fault, hint)
     if term.key == "id" and (wrong := next((v for v in values if not _ID.fullmatch(v)), None)):
         raise _wrong(term, f"{wrong!r} is not the id of a job", "write id:35 or id:35,36")
     return values

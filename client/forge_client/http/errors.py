@@ -235,11 +235,11 @@ def _status(answer: httpx.Response) -> HTTPStatus:
 
 
 @contextmanager
-def rejected_job(hint: str) -> Iterator[None]:
+def rejected_job() -> Iterator[None]:
     """Name the fields of a rejected job as users write them."""
     try:
         yield
     except ClientError as error:
         if error.code != "invalid":
             raise
-        raise ClientError(error.message, hint=hint, code="spec_invalid") from error
+        raise ClientError(error.message, code="spec_invalid") from error

@@ -15,7 +15,7 @@ from forge_schema.service.findings import Findings
 from forge_schema.service.verb import Parameter, Verb, item_of
 from pydantic import BaseModel
 
-from forge_client.errors import FIELDS_HINT, as_client_error
+from forge_client.errors import as_client_error
 from forge_client.findings import PAGE
 from forge_client.http.errors import rejected_job
 from forge_client.http.transport import Transport
@@ -99,8 +99,7 @@ class ServerVerbs:
         with as_client_error():
             arguments = verb.bound(args, kwargs)
             given = self._given(verb, arguments)
-        hint = FIELDS_HINT if verb.names_fields == "job" else ""
-        with rejected_job(hint) if verb.names_fields else nullcontext():
+        with rejected_job() if verb.names_fields else nullcontext():
             answer = self._transport.ask(
                 verb.method,
                 _path(verb.path, given),

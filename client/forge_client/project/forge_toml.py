@@ -10,8 +10,16 @@ from threading import Lock
 from typing import Annotated, Any, Self
 
 from forge_schema.model.errors import plainly
-from forge_schema.model.spec import CODE, Option
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from forge_schema.model.spec import CODE, KEYS, Option
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from forge_client.errors import ClientError
 from forge_client.project import FILE
@@ -60,6 +68,20 @@ class Project(Request):
         Option("Where the queue is; FORGE_* variables and options come before it.", typed=False),
     ] = ProjectConnection.model_construct()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _times_have_units(cls, given: Any) -> Any:  # noqa: ANN401 - any input
+        """Refuse a number as a time: for some programs it is seconds, for others minutes."""
+        for key in KEYS.values():
+            place = (key.table, key.name) if key.table else (key.name,)
+            number = _has(given, place) and _at(given, place)
+            if key.unit == "_s" and type(number) in {int, float} and number:
+                text = f'{number} has no unit; write "{number}s" or "{number}m"'
+                fault = PydanticCustomError("no_unit", "{text}", {"text": text})
+                error = InitErrorDetails(type=fault, loc=place, input=number)
+                raise ValidationError.from_exception_data(cls.__name__, [error])
+        return given
+
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read the folder's forge.toml; without one, everything is unset.
@@ -85,7 +107,7 @@ class Project(Request):
         except UnicodeDecodeError as error:
             raise _wrong(path, "is not UTF-8 text") from error
         except tomllib.TOMLDecodeError as error:
-            raise _wrong(path, syntax_error(text, error), _syntax_hint(error)) from error
+            raise _wrong(path, syntax_error(text, error), _syntax_hint(text, error)) from error
         except ValidationError as error:
             raise _field_wrong(path, text, error) from error
 
@@ -117,7 +139,7 @@ def naming_the_file(folder: Path, requests: Sequence[Request]) -> Iterator[None]
         yield
     except ClientError as error:
         path = folder / FILE
-        if error.code != "spec_invalid":
+        if error.code not in {"spec_invalid", "requirements_invalid"}:
             raise
         import tomllib  # noqa: PLC0415 - only for such a file
 
@@ -131,8 +153,14 @@ def naming_the_file(folder: Path, requests: Sequence[Request]) -> Iterator[None]
             ):
                 line, column = key_position(text, place)
                 what = f"line {line}, column {column}: {error.message}"
-                raise _wrong(path, what, "correct the value") from error
+                raise _wrong(path, what, error.hint) from error
         raise
+
+
+def _at(table: Any, place: Sequence[str]) -> Any:  # noqa: ANN401 - TOML has no narrower type
+    for key in place:
+        table = table[key]
+    return table
 
 
 def _has(table: Any, place: Sequence[str]) -> bool:  # noqa: ANN401 - TOML has no narrower type
@@ -155,7 +183,8 @@ def _field_wrong(path: Path, text: str, error: ValidationError) -> ClientError:
     first = error.errors()[0]
     keys = tuple(str(part) for part in first["loc"])
     line, column = key_position(text, keys)
-    key = ".".join(keys)
+    # What is wrong with one of a list is said with its value.
+    key = ".".join(key for key in keys if not key.isdigit())
     if first["type"] == "extra_forbidden":
         what, hint = f"unknown key {key!r}", _suggestion(keys)
     else:
@@ -164,9 +193,11 @@ def _field_wrong(path: Path, text: str, error: ValidationError) -> ClientError:
     return _wrong(path, f"line {line}, column {column}: {what}", hint)
 
 
-def _syntax_hint(error: ValueError) -> str:
-    bare = str(error).startswith("Invalid value")
-    return 'a text needs quotes, as in name = "digits"' if bare else "correct it there"
+def _syntax_hint(text: str, error: ValueError) -> str:
+    """Return what to write in the place of a text without quotes; "" if it is something else."""
+    line = re.search(r"at line (\d+)", str(error))
+    bare = line and BARE.fullmatch(text.splitlines()[int(line[1]) - 1])
+    return f'a text needs quotes: write {bare[1]} = "{bare[2]}"' if bare else ""
 
 
 NO_COMMAND = "it is neither a text nor a list"
@@ -184,7 +215,7 @@ def _value_hint(keys: tuple[str, ...], fault: Mapping[str, Any]) -> str:
     if fault["type"] == "string_type" and isinstance(given, (int, float)):
         text = f'"{str(given).lower()}"'
         return f"write it as {text}" if keys[-1].isdigit() else f"write {keys[-1]} = {text}"
-    return "`forge schema` says what it may be"
+    return ""
 
 
 def _suggestion(keys: tuple[str, ...]) -> str:
@@ -210,13 +241,11 @@ def _known(table: tuple[str, ...]) -> list[str]:
 
 
 def _wrong(path: Path, what: str, hint: str = "") -> ClientError:
-    return ClientError(
-        f"{path}: {what}",
-        hint=hint or "`forge schema` prints the allowed keys and values",
-        code="project_invalid",
-    )
+    return ClientError(f"{path}: {what}", hint=hint, code="project_invalid")
 
 
+# A key with a value that neither begins as one of TOML nor has anything after it.
+BARE = re.compile(r"""\s*([\w.-]+)\s*=\s*([^\s"'\[{#][^"'#]*?)\s*""")
 _HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(?:#.*)?")
 _KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
 

@@ -1,4 +1,6 @@
-"""What to tell people about the files of a bundle: what is left out, and is likely to be missed."""
+"""What to tell people of a job before it runs: what is left out of its files, and what it lacks."""
+
+from __future__ import annotations
 
 import os
 import shlex
@@ -7,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from forge_schema.model.quantities import counted, names_text, size_text
 
@@ -17,6 +20,9 @@ from forge_client.project.listing import (
     sentence,
     unmatched_sentence,
 )
+
+if TYPE_CHECKING:
+    from forge_schema.model.explanation import Explanation
 
 CODE = {".py", ".ipynb", ".sh", ".yaml", ".yml", ".toml", ".cu", ".cpp", ".c", ".rs", ".jl", ".r"}
 DATA = {
@@ -38,6 +44,14 @@ POINTER, POINTER_BYTES = b"version https://git-lfs.github.com/", range(100, 300)
 MOST_POINTERS = 1000
 UPDATE = "git submodule update --init"
 SHOWN = 3
+# Limits that only an admin ends, at least today.
+BY_AN_ADMIN = {"approval", "queue_paused", "budget", "team_budget"}
+# Messages for the outlooks in `explain` of a job that no worker takes.
+NOBODY = {
+    "no_worker": "no online worker can run it",
+    "unfit": "no online worker can run it",
+    "unavailable": "no worker that can run it is taking jobs now",
+}
 
 
 @dataclass(frozen=True)
@@ -164,3 +178,16 @@ def _files(path: Path) -> Iterator[Path]:
     for at, folders, names in os.walk(path):
         folders[:] = sorted(folder for folder in folders if not _is_made(folder))
         yield from (Path(at, name) for name in names)
+
+
+def remarks(explanation: Explanation) -> list[str]:
+    """Return why a job would wait for a person: an admin, a queue's right name, or a worker."""
+    texts = [limit.text for limit in explanation.limits if limit.code in BY_AN_ADMIN]
+    if near := explanation.near_queue:
+        texts.append(f"queue {explanation.queue} is new; did you mean {near}?")
+    if sentence := NOBODY.get(explanation.outlook):
+        if explanation.nodes > 1 or explanation.text.startswith("no online worker"):
+            sentence = explanation.text
+        advice = f": {explanation.remedies[0].text}" if explanation.remedies else ""
+        texts.append(f"{sentence}{advice}")
+    return texts

@@ -29,7 +29,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from forge_client.errors import FIELDS_HINT, ClientError, InvalidInput
+from forge_client.errors import ClientError, InvalidInput
 from forge_client.project import FILE, IMAGE_WAYS, Requested, in_unit, written
 
 _Name = Annotated[str, Field(pattern=r"^\s*[0-9]+(:[0-9]+\.[0-9]+)?\s*$")]
@@ -90,11 +90,13 @@ def several(given: Iterable[str] | str) -> list[str]:
     return [given] if isinstance(given, str) else list(given)
 
 
-_DurationText = Annotated[str, Field(pattern=rf"^\s*(\d+(\.\d+)?|({PART.pattern}\s*)+)\s*$")]
+_DurationText = Annotated[str, Field(pattern=rf"^\s*(0+(\.0+)?|({PART.pattern}\s*)+)\s*$")]
 _SizeText = Annotated[str, Field(pattern=r"^\s*\d+(\.\d+)?\s*[KkMmGgTt]?([Ii]?[Bb])?\s*$")]
 
-Duration = Annotated[float, BeforeValidator(seconds, json_schema_input_type=float | _DurationText)]
-"""Seconds, from a number or from text such as `1h30m`."""
+Duration = Annotated[
+    float, BeforeValidator(seconds, json_schema_input_type=Literal[0] | _DurationText)
+]
+"""Seconds, from text such as `1h30m`; from a number only where Python gives it."""
 
 Capacity = Annotated[int, BeforeValidator(capacity, json_schema_input_type=_SizeText)]
 """Bytes of memory or disk, from text such as `512MiB`."""
@@ -291,16 +293,14 @@ def nothing_to_keep(folder: object) -> ClientError:
 def refused(first: Mapping[str, Any], *, of_job: bool = True) -> ClientError:
     """Return an error that names the wrong field and its fault, from pydantic's first error.
 
-    The fields of a job are options too, of which a hint tells.
+    Those of a job are known.
     """
     # An option or a key of forge.toml, whichever table it is in.
-    field = ".".join(str(part) for part in first["loc"]).removeprefix("resources.")
+    named = (part for part in first["loc"] if not isinstance(part, int))
+    field = ".".join(map(str, named)).removeprefix("resources.")
     if first["type"] == "extra_forbidden":
         return _unknown(field) if of_job else InvalidInput(f"there is no {field!r}")
-    fault = in_own_words(_fault(field, first))
-    # Where the fault says what to write, a list of all options says less.
-    hint = FIELDS_HINT if of_job and "write " not in fault else ""
-    return ClientError(fault, hint=hint, code="spec_invalid")
+    return ClientError(in_own_words(_fault(field, first)), code="spec_invalid")
 
 
 DRY_RUN = 'write forge_client.dry_run(client.submit, ".", "python train.py")'

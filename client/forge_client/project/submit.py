@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.quantities import counted, names_text, size_text
 
-from forge_client.errors import ClientError
-from forge_client.project import FILE, no_command
+from forge_client.errors import ClientError, InvalidInput, Misconfigured
+from forge_client.project import FILE, IMAGE_WAYS, no_command
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.environment.packages import RUNNERS, WithPackages
 from forge_client.project.environment.tools.run import is_notebook
 from forge_client.project.listing import LeftOut
-from forge_client.project.notices import Missed, missing, notices
+from forge_client.project.notices import Missed, missing, notices, remarks
 from forge_client.project.submission import (
     LIMIT,
     Bar,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 SHOWN = 5
 # Of files that programs run.
 SCRIPTS = {*RUNNERS, ".ipynb"}
+INTERPRETERS = ("python", "bash", "sh")
 FILE_NAME = re.compile(r"[\w.-][\w./-]*")
 
 
@@ -117,7 +118,7 @@ class DryRun:
     """What would be submitted: the jobs as the queue takes them, and the files they would have.
 
     `left_out` is what is never packed unasked, and `ignored` what ignore files leave out of data
-    and code. `packages` says what the jobs install.
+    and code. `packages` says what the jobs install, and `remarks` why the first would only wait.
     """
 
     jobs: tuple[dict[str, Any], ...]
@@ -125,6 +126,7 @@ class DryRun:
     left_out: tuple[LeftOut, ...] = ()
     ignored: tuple[Missed, ...] = ()
     packages: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -212,13 +214,21 @@ def planned(backend: Backend, ready: PreparedSubmit) -> DryRun:
     """
     ready = checked(backend, ready)
     name = ready.parcel and ready.parcel.config
-    return unchecked(ready, backend.template(name).spec if name else {})
+    plan = unchecked(ready, backend.template(name).spec if name else {})
+    return replace(plan, remarks=_foreseen(backend, ready.specs[0]))
 
 
 def planned_again(backend: Backend, spec: dict[str, Any]) -> DryRun:
     """Have the queue check a job whose files it has, and return what would be submitted."""
     backend.check([spec])
-    return DryRun((spec,))
+    return DryRun((spec,), remarks=_foreseen(backend, spec))
+
+
+def _foreseen(backend: Backend, spec: Mapping[str, Any]) -> tuple[str, ...]:
+    try:
+        return tuple(remarks(backend.foresee([spec])))
+    except Misconfigured:
+        return ()  # The server is older.
 
 
 def unchecked(ready: PreparedSubmit, template: Mapping[str, Any]) -> DryRun:
@@ -260,8 +270,13 @@ def _with_packages(
     ready: PreparedSubmit, parcel: Parcel, config: Template | None = None
 ) -> PreparedSubmit:
     """Choose what the jobs install, and bring them into the queue's form."""
-    whole = with_packages(ready.requests, parcel.listing, config.spec if config else None)
     owner, folder = ready.owner, parcel.folder
+    try:
+        whole = with_packages(ready.requests, parcel.listing, config.spec if config else None)
+    except ClientError as error:
+        if error.code == "requirements_invalid":
+            _tell_place(error, folder, ready.requests)
+        raise
     if config is None:
         made = specs(whole.requests, owner=owner, folder=folder)
     else:
@@ -286,6 +301,8 @@ def tell_packages(ready: PreparedSubmit) -> None:
 
 def _tell_command(request: Request, listing: Listing, narrator: Narrator) -> None:
     """Warn of a command that names no program: a file of the project, or a whole line as a word."""
+    if not listing.files:
+        narrator.warn(f"{listing.root.resolve().name} has no files that are packed")
     program, *words = request.command or [""]
     if " " in program.strip() and not words:
         narrator.warn(
@@ -293,6 +310,8 @@ def _tell_command(request: Request, listing: Listing, narrator: Narrator) -> Non
             " of its words as one of the list"
         )
     elif absent := _absent(request, listing):
+        if _is_needed(request):
+            raise InvalidInput(absent, code="option_invalid")
         narrator.warn(absent)
     # A launcher and a notebook's runner take the file; a handler is no program.
     elif request.launcher or request.handler or is_notebook(request.command):
@@ -304,6 +323,14 @@ def _tell_command(request: Request, listing: Listing, narrator: Narrator) -> Non
             f"{program} is a file of the project, not a program: "
             + (f"it is run as {rest}" if runner else f"did you mean -- {rest}?")
         )
+
+
+def _is_needed(request: Request) -> bool:
+    """Tell whether nothing can make the script that a command runs before it runs it."""
+    program = (request.command or [""])[0]
+    ways = (*(getattr(request, way) for way in IMAGE_WAYS), request.from_checkpoint)
+    runs = Path(program).suffix in SCRIPTS or Path(program).name.startswith(INTERPRETERS)
+    return runs and not request.handler and not any(ways)
 
 
 def _absent(request: Request, listing: Listing) -> str:

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_typ
 from forge_schema.model.quantities import names_text, seconds
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from forge_client.errors import FIELDS_HINT, ClientError, InvalidInput
+from forge_client.errors import ClientError, InvalidInput
 from forge_client.project.request import KNOWN
 
 P = ParamSpec("P")
@@ -35,7 +35,6 @@ KINDS: Mapping[Any, str] = {
 
 # What errors say to those who write forge.toml and options, and what is meant in Python.
 IN_PYTHON = {
-    FIELDS_HINT: "forge_client.JobSpec lists the fields",
     "write a table, as in { name = value }": 'write a dictionary, as in {"name": "value"}',
     "write true or false": "write True or False",
     "or false to install": "or False to install",

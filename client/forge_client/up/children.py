@@ -14,6 +14,7 @@ from forge_schema.model.quantities import duration_text
 
 from forge_client.errors import ClientError
 from forge_client.up.child_process import ChildProcess, StopSignals
+from forge_client.up.detached import HOST, is_taken, port_taken, refuse_taken
 
 if TYPE_CHECKING:
     from forge_schema.model.worker import WorkerInfo
@@ -35,7 +36,6 @@ WORDS = {
     KILL: "killing the workers",
 }
 SERVER = "forge_functions.server"
-HOST = "127.0.0.1"
 PORT = 8900
 # Of connections that wait for it.
 BACKLOG = 2048
@@ -142,8 +142,7 @@ class UpServer:
     def __init__(self, folder: Path, *, port: int | None, say: Say) -> None:
         self._folder = folder / "server"
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        if port and _taken(port):
-            raise _port_taken(port)
+        refuse_taken(port)
         self._port = port or 0
         self._say = say
         self._log = folder / "logs" / "server.log"
@@ -212,29 +211,15 @@ class UpServer:
         usual = (*([int(had)] if had.isdecimal() else []), PORT, 0)
         for port in (self._port,) if self._port else usual:
             with suppress(OSError):
-                if not (port and _taken(port)):
+                if not (port and is_taken(port)):
                     return socket.create_server((HOST, port), backlog=BACKLOG)
-        raise _port_taken(self._port)
+        raise port_taken(self._port)
 
     def _secret(self) -> str:
         kept = self._folder / "secret"
         if not _kept(kept):
             _keep(kept, secrets.token_hex(32))
         return _kept(kept)
-
-
-def _port_taken(port: int) -> ClientError:
-    return ClientError(
-        f"something else already answers on port {port} of this machine",
-        hint="use another --port, or omit it to get a free one",
-        code="port_taken",
-    )
-
-
-def _taken(port: int) -> bool:
-    with socket.socket() as knocking:
-        knocking.settimeout(1)
-        return knocking.connect_ex((HOST, port)) == 0
 
 
 def _kept(path: Path) -> str:

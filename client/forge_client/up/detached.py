@@ -3,6 +3,7 @@
 import fcntl
 import os
 import signal
+import socket
 import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,7 @@ from forge_client.up.folder_access import close, made
 from forge_client.up.postgres import Postgres, require_usable
 
 FILE = "lock"
+HOST = "127.0.0.1"
 # struct flock of fcntl(2): kind, whence, start, length, process.
 FLOCK = struct.Struct("hhqqi0q")
 LOOK_S, BEGUN_LOOK_S = 0.05, 0.01
@@ -63,6 +65,28 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def refuse_taken(port: int | None) -> None:
+    """Check that nothing answers on a port; `ClientError` if something does."""
+    if port and is_taken(port):
+        raise port_taken(port)
+
+
+def port_taken(port: int) -> ClientError:
+    """Return the error for a port that is in use."""
+    return ClientError(
+        f"something else already answers on port {port} of this machine",
+        hint="use another --port, or omit it to get a free one",
+        code="port_taken",
+    )
+
+
+def is_taken(port: int) -> bool:
+    """Tell whether something answers on a port of this machine."""
+    with socket.socket() as knocking:
+        knocking.settimeout(1)
+        return knocking.connect_ex((HOST, port)) == 0
 
 
 def already_running(folder: Path, pid: int) -> ClientError:

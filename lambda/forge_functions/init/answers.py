@@ -11,13 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 from forge_functions.init.authority import CHAIN, named
 
 ETC, STATE = Path("/etc/forge"), Path("/var/lib/forge-server")
 SYSTEMD = Path("/run/systemd/system")
-LAST_PORT = 65535
+LAST_PORT, USAGE = 65535, 2
 HOST = re.compile(r"(?=.{1,253}\Z)\w(?:[\w-]{0,61}\w)?(?:\.\w(?:[\w-]{0,61}\w)?)*", re.ASCII)
 VERBS = {
     "start": "Start the server and the sweeper, unless they run.",
@@ -75,12 +76,12 @@ def answers(words: Sequence[str]) -> Answers:
     etc = given.dir.resolve() if given.dir else ETC
     state = etc / "state" if given.dir else STATE
     if given.dir is None and os.geteuid() != 0:
-        sys.exit("forge-server: run it as root, or name a folder of your own with --dir")
+        _refuse("forge-server: run it as root, or name a folder of your own with --dir")
     kept = read(etc / "server.env")
     names = tuple(given.name or _former_names(etc, kept) or [_asked_name()])
     database = given.database_url or kept.get("FORGE_DATABASE_URL") or _ask("database URL", "")
     if not database:
-        sys.exit(f"forge-server init: which database? Give --database-url; {POSTGRES}")
+        _refuse(f"forge-server init: which database? Give --database-url; {POSTGRES}")
     store = f"file://{state / 'store'}"
     store = given.store_url or kept.get("FORGE_STORE_URL") or _ask("store", store) or store
     settings = {
@@ -119,18 +120,24 @@ def made(verb: str, words: Sequence[str]) -> tuple[Answers, list[str]]:
     etc = given.dir.resolve() if given.dir else ETC
     place = ["--dir", str(given.dir)] if given.dir else []
     if not _there(etc / "server.env"):
-        sys.exit(
+        _refuse(
             f"forge-server {verb}: there is no server in {etc}: name its folder with --dir, or make"
             f" one with `{shlex.join(['forge-server', 'init', *place])}`"
         )
     return answers(place), getattr(given, "command", [])
 
 
+def _refuse(why: str) -> NoReturn:
+    """Say what is wrong, and end as other bad input does."""
+    sys.stderr.write(f"{why}\n")
+    sys.exit(USAGE)
+
+
 def _there(file: Path) -> bool:
     try:
         return file.exists()
     except PermissionError:
-        sys.exit(f"forge-server: {file} is not yours to read: run it as root")
+        _refuse(f"forge-server: {file} is not yours to read: run it as root")
 
 
 def read(file: Path) -> dict[str, str]:
@@ -194,7 +201,7 @@ def _asked_name() -> str:
     try:
         return _host(_ask("name of this machine for callers", name) or name)
     except argparse.ArgumentTypeError as error:
-        sys.exit(f"forge-server init: {error}")
+        _refuse(f"forge-server init: {error}")
 
 
 def _ask(what: str, default: str) -> str:

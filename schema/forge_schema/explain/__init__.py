@@ -195,8 +195,9 @@ def _near_queue(job: Row) -> str:
     usual = KEYS["queue"].default
     if job["other_queues"] is None or job["queue"] == usual:
         return ""
-    close = get_close_matches(job["queue"], {*job["other_queues"], usual}, n=1)
-    return str(close[0]) if close else ""
+    known = [usual], job["other_queues"]
+    near = (get_close_matches(job["queue"], names, n=1) for names in known)
+    return next((str(close[0]) for close in near if close), "")
 
 
 def _head(status: Row) -> Row:

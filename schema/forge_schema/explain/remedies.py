@@ -32,7 +32,10 @@ def remedies(job: Row, limits: list[Limit], fleet: FleetChances) -> list[Remedy]
         for alternative in _alternatives(job, fleet)
     }
     ways = [*islice(alternatives.values(), ALTERNATIVES), *_image(fleet), *_added(job, fleet)]
-    return [*needed, *ways]
+    # Where those that are there are known to lack something, what never came is the last hope.
+    lacking = any(c.chance is Chance.UNFIT and c.available for c in fleet.chances)
+    unknown = {c.worker for c in fleet.chances if c.chance is Chance.NEVER_CAME} if lacking else ()
+    return [*needed, *sorted(ways, key=lambda way: way.worker in unknown)]
 
 
 def of_limits(job: Row, limits: list[Limit]) -> list[Remedy]:
@@ -97,9 +100,7 @@ def _needed(code: str, text: str, command: str | None = None) -> Remedy:
 
 
 def _alternatives(job: Row, fleet: FleetChances) -> Iterator[Remedy]:
-    # What may help comes before what may tell whether it would.
-    looked_at = fleet.chances[:LOOKED_AT]
-    for chance in sorted(looked_at, key=lambda chance: chance.chance is Chance.NEVER_CAME):
+    for chance in fleet.chances[:LOOKED_AT]:
         candidate = fleet.candidates[chance.worker_id]
         match chance.chance:
             case Chance.BEHIND | Chance.RESERVED:

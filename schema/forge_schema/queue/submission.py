@@ -1,7 +1,8 @@
 """Submission: any number of jobs by one statement."""
 
 from base64 import b32hexencode
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import urandom
 from time import sleep, time_ns
 from typing import Any, TypeAlias
@@ -10,7 +11,7 @@ from psycopg.errors import ForeignKeyViolation, UniqueViolation
 from psycopg.types.json import Jsonb
 from pydantic_core import to_json
 
-from forge_schema.database.pool import Database
+from forge_schema.database.pool import Connection, Database, Row, run
 from forge_schema.model.job import IdempotencyConflict, job_unknown
 from forge_schema.model.spec import JobSpec
 from forge_schema.queue.alike import COLUMNS, NO_DIGEST, OWN, Alike, is_plain, new_key
@@ -24,6 +25,27 @@ TRIES = 5
 PAUSE_S = 0.05
 # A job's owner, key and digest.
 Job: TypeAlias = tuple[str, str, str]
+
+
+class Rehearsal(Database):
+    """Runs statements on one connection, in a transaction of which nothing stays.
+
+    Args:
+        connection: is within that transaction.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._only = connection
+
+    def rows(self, name: str, /, *, again: bool = False, **params: object) -> list[Row]:  # noqa: ARG002 - as its base
+        """Run a statement and return its rows."""
+        return run(self._only, name, params)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Lend the connection."""
+        with self._only.transaction():
+            yield self._only
 
 
 class Submission:

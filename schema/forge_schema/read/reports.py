@@ -50,8 +50,8 @@ def report(name: str) -> Report:
         # `waits` is like a part of `queue_wait`.
         named = {part: whole for whole in REPORTS for part in (*whole.split("_"), whole)}
         close = get_close_matches(name, named, 1)
-        near = f"did you mean {named[close[0]]!r}? " if close else ""
-        hint = f"{near}`forge report list` lists them"
+        near = f"did you mean {named[close[0]]!r}?" if close else ""
+        hint = near or f"choose one of {', '.join(REPORTS)}"
         raise ReportUnknown(f"there is no report {name!r}", hint=hint)
     return REPORTS[name]
 

@@ -146,14 +146,9 @@ def invite(admin: Admin, owner: str, role: Role, *, team: str | None, lasts: tim
     Raises:
         NameInvalid: nobody can be called so.
     """
-    from forge_schema.access.names import NameInvalid, check_person
+    from forge_schema.access.names import check_person
 
     check_person(owner)
-    if " " in owner:
-        raise NameInvalid(
-            f"{owner!r} cannot be the name of an owner who is invited",
-            hint="choose one without spaces; several people are several words",
-        )
     if team:
         admin.change_team(team, TeamChanges(join=[owner]))
     sees = None if role is Role.ADMIN else team

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from forge_schema.model.errors import JobInvalid
+from forge_schema.model.explanation import Explanation
 from forge_schema.model.fields import Answer, InputName, Word
 from forge_schema.model.job import OWN, RegisteredInput, Template
 from forge_schema.model.reading import is_handle
@@ -41,6 +42,8 @@ NewJobs = Annotated[
 TEMPLATE = "/queue/templates/{name:path}"
 INPUT = "/queue/inputs/{name}"
 # Completes any config to a job, so that the rest can be checked.
+# What a job that is only looked at does without: files, and a key that another has.
+UNSEEN = dict.fromkeys(("bundle_digest", "image_tar", "git", "idempotency_key"))
 SAMPLE = {"name": "sample", "command": ["sample"], "owner": "sample"}
 
 
@@ -97,6 +100,22 @@ class Submitting(Verbs):
             check_needs(self._database, job, any_owner=self.caller.admin)
             sources.check(job, any_owner=self.caller.admin)
         check_inputs(self._database, jobs)
+
+    @verb("POST", "/queue/foresee", SUBMITTER, errors=(404, 409), names_fields="job")
+    def foresee(self, specs: NewJobs) -> Explanation:
+        """Explain what the first of some jobs would wait for, and store nothing.
+
+        It is submitted without its files, explained, and taken back.
+        """
+        from forge_schema.explain import explain
+        from forge_schema.queue.submission import Rehearsal, Submission
+
+        job = self._jobs_of(specs)[0].model_copy(update=UNSEEN)
+        with self._database.transaction() as outer, outer.transaction(force_rollback=True):
+            database = Rehearsal(outer)
+            submission = Submission(database, self.caller.actor, {})
+            (job_id,) = submission.submit([job], any_owner=self.caller.admin)
+            return explain(database, job_id, workers=0)
 
     @verb(
         "POST", "/queue/submit", SUBMITTER, answer=Submitted, errors=(404, 409), names_fields="job"

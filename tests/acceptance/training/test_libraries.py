@@ -44,11 +44,11 @@ QUICK = {
     "FORGE_RUNNER": "process",
 }
 JOB = """
-checkpoint_interval = 2
+checkpoint_interval = "2s"
 checkpoint_dir = "ck"
 requirements = false
 backoff = 0
-grace = 10
+grace = "10s"
 max_failures = 8
 """
 

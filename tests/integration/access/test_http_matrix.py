@@ -171,6 +171,7 @@ TABLE: dict[tuple[str, str], Case] = {
     ),
     ("post", "/api/v1/token"): (TOKENS, fixed("/api/v1/token", {})),
     ("post", "/api/v1/queue/submit"): (WRITES, fixed("/api/v1/queue/submit", {"jobs": [SPEC]})),
+    ("post", "/api/v1/queue/foresee"): (WRITES, fixed("/api/v1/queue/foresee", {"jobs": [SPEC]})),
     ("post", "/api/v1/queue/check"): (WRITES, fixed("/api/v1/queue/check", {"jobs": [SPEC]})),
     ("post", "/api/v1/queue/statuses"): (READS, fixed("/api/v1/queue/statuses", {"job_ids": [1]})),
     ("post", "/api/v1/queue/cancel"): (WRITES, fixed("/api/v1/queue/cancel", {"job_ids": []})),

@@ -268,15 +268,15 @@ def test_every_act_is_in_the_trail(admin: Admin, backend: Backend) -> None:
 
 def test_job_configs_are_kept_replaced_and_removed(backend: Backend) -> None:
     assert backend.templates() == []
-    backend.keep_template("a/b c", {"command": ["ls"]})
-    backend.keep_template("a/b c", {"command": ["pwd"], "queue": "night"})
+    backend.keep_template("a/b-c", {"command": ["ls"]})
+    backend.keep_template("a/b-c", {"command": ["pwd"], "queue": "night"})
     (kept,) = backend.templates()
-    assert (kept.name, kept.spec) == ("a/b c", {"command": ["pwd"], "queue": "night"})
-    assert backend.template("a/b c") == kept
-    backend.remove_template("a/b c")
+    assert (kept.name, kept.spec) == ("a/b-c", {"command": ["pwd"], "queue": "night"})
+    assert backend.template("a/b-c") == kept
+    backend.remove_template("a/b-c")
     for act in (backend.remove_template, backend.template):
         with refusal("template_not_found"):
-            act("a/b c")
+            act("a/b-c")
 
 
 def test_jobs_have_the_source_that_a_registered_input_has_when_they_are_submitted(

@@ -128,10 +128,10 @@ def test_the_command_prints_each_form(filled: Rig, tmp_path: Path) -> None:
     assert [row["job_id"] for row in by_csv] == [str(row["job_id"]) for row in wanted]
     assert [row["submitted_at"] for row in by_csv] == [row["submitted_at"] for row in by_json]
     told = forge("report", "show", "jobs", "--by", "owner, state", "-n", "1")
-    assert told.stdout.split()[:3] == ["owner", "state", "jobs"]
+    assert told.stdout.split()[:3] == ["OWNER", "STATE", "JOBS"]
     assert "more than 1 row" in told.stderr
     twice = forge("report", "show", "jobs", "--by", "owner", "--by", "state")
-    assert twice.stdout.split()[:3] == ["owner", "state", "jobs"]
+    assert twice.stdout.split()[:3] == ["OWNER", "STATE", "JOBS"]
 
 
 def test_the_command_writes_parquet_into_a_pipe_and_to_no_terminal(

@@ -15,8 +15,8 @@ import pytest
 from forge_client.errors import ClientError
 from forge_client.tunnel import LOOPBACK, forwarded
 from forge_client.up.child_process import StopSignals
-from forge_client.up.children import HOST, UpServer
-from forge_client.up.detached import UpOptions, detached, holder, locked, stop
+from forge_client.up.children import UpServer
+from forge_client.up.detached import HOST, UpOptions, detached, holder, locked, stop
 from forge_client.up.folder_access import STORE
 from forge_client.up.up import up
 

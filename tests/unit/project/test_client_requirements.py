@@ -56,7 +56,7 @@ def test_the_file_is_found_unless_it_is_named_or_not_wanted(
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({"forge.toml": "requirements = 'a.txt'\n"}, "a.txt is not in the bundle"),
+        ({"forge.toml": "requirements = 'a.txt'\n"}, "a.txt is not among the project's files"),
         ({"pyproject.toml": "[project\n"}, "pyproject.toml"),
         ({"forge.toml": "checkpoint_dir = './main.py'\n"}, "'main.py' is a file of the project"),
         ({"forge.toml": "checkpoint_dir = 'main.py/x'\n"}, "'main.py' is a file of the project"),

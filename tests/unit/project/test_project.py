@@ -68,7 +68,7 @@ def test_words_become_what_the_queue_wants(tmp_path: Path) -> None:
     text = """
     command = "python train.py --name 'two words'"
     timeout = "1h30m"
-    checkpoint_interval = 2
+    checkpoint_interval = "2s"
     grace = "500ms"
     [resources]
     memory = "1.5GB"
@@ -147,7 +147,7 @@ def test_a_wrong_value_is_told_with_its_place(tmp_path: Path, text: str, said: s
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("name = x\n", 'name = "digits"'),
+        ("name = x\n", 'write name = "x"'),
         ("command = 3\n", 'write command = "python train.py"'),
         ("[env]\nA = 1\n", 'write A = "1"'),
         ("[labels]\nspot = true\n", 'write spot = "true"'),

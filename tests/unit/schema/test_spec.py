@@ -32,7 +32,7 @@ def refusal(**asked: Any) -> str:  # noqa: ANN401  fields of all types
 def test_a_name_that_no_secret_may_have_is_refused_in_words() -> None:
     for name in ("BAD-NAME", "", "1ST", "é", "A" * 101, "A\n"):
         said = refusal(secrets=["GOOD", name])
-        assert said.startswith(f"secrets.1: {name!r} is not a valid name of a secret: use up to")
+        assert said.startswith(f"secrets: {name!r} is not a valid name of a secret: use up to")
     assert "FORGE_X is reserved" in refusal(secrets=["FORGE_X"])
     kept = JobSpec(name="j", owner="ann", command=["ls"], secrets=["_a1", "A" * 100])
     assert kept.payload()["secrets"] == ["_a1", "A" * 100]

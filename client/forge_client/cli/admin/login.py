@@ -18,14 +18,15 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import httpx
 import typer
 from forge_schema.http_client import challenge_of
-from forge_schema.model.quantities import duration_text
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import duration_text, span_text
 from forge_schema.own_authority import vouched
 from forge_schema.service.caller import key_of_invitation
 from forge_schema.service.verb import API
 
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import narration
-from forge_client.errors import ClientError, ExitCode, NotAllowed, as_client_error
+from forge_client.errors import ClientError, ExitCode, InvalidInput, NotAllowed, as_client_error
 from forge_client.http import Server, logins
 from forge_client.http.health import require_server
 from forge_client.http.transport import Transport
@@ -104,7 +105,10 @@ def accept(server: Server, invitation: str) -> None:
         ClientError: it is no invitation, or not any more.
     """
     former = logins.kept(server.url)
-    text, digest = key_of_invitation(invitation)
+    try:
+        text, digest = key_of_invitation(invitation)
+    except ForgeError as error:
+        raise InvalidInput(f"--invitation: {error.message}", error.hint) from error
     logins.keep(server.url, text)
     try:
         with closing(Transport(_as(server, invitation))) as asked:
@@ -212,7 +216,7 @@ def _from_browser(page: str, state: str) -> str:
             return codes.get(timeout=PATIENCE_S)
         except Empty:
             raise ClientError(
-                f"nobody logged in within {duration_text(PATIENCE_S)}",
+                f"nobody logged in within {span_text(PATIENCE_S)}",
                 hint="run `forge login` again; if your browser is elsewhere, with --no-browser",
                 code="login_failed",
             ) from None

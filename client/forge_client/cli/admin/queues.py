@@ -127,7 +127,7 @@ def resume(context: typer.Context, queue: QueueName) -> None:
 
 @app.command()
 def remove(context: typer.Context, queue: QueueName, yes: SureOption = False) -> None:
-    """Remove a queue that no job is in, as one that a typo made. A later job makes it anew."""
+    """Remove a queue that no job is in, as one that a typo made. A later job makes it again."""
     with backend_of(context) as backend:
         require_queue(queue, _queues(backend))
         now = next(row for row in backend.admin.queues() if row.name == queue)
@@ -174,7 +174,7 @@ def _age(text: str) -> int:
     try:
         return math.ceil(seconds(text))
     except ValueError as error:
-        raise InvalidInput(f"--preempt-after: {error}", "write 90s or 10m") from error
+        raise InvalidInput(f"--preempt-after: {error}") from error
 
 
 def _preemption(queue: QueueInfo) -> str:

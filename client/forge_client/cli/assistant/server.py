@@ -27,11 +27,10 @@ from forge_client.cli.assistant.reading import (
     Reading,
     answer,
 )
-from forge_client.errors import FIELDS_HINT, ClientError, as_client_error
+from forge_client.errors import ClientError, as_client_error
 from forge_client.project.request import KNOWN
 from forge_client.project.submit import DryRun
 from forge_client.sdk import sending
-from forge_client.sdk.arguments import IN_PYTHON
 from forge_client.sdk.client import Client
 from forge_client.sdk.job import Job
 from forge_client.sdk.spec import JobSpec, NamedSpec
@@ -44,7 +43,6 @@ INSTRUCTIONS = (
 # What stands for commands in the hints of errors.
 TOOLS = {
     "client.sweeps() lists the sweeps": "jobs('sweep:*') lists the jobs of sweeps",
-    IN_PYTHON[FIELDS_HINT]: "fields() lists the fields",
 }
 IN_JSON = {"write a table, as in { name = value }": 'write an object, as in {"name": "value"}'}
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -211,6 +209,7 @@ def _planned(plan: DryRun) -> str:
         f"would submit {counted(len(plan.jobs), 'job')}: {json.dumps(plan.jobs[0])}",
         f"with {counted(len(plan.files), 'file')}, {size_text(plan.bytes)}: {names}{more}",
         *(f"packages: {text}" for text in plan.packages),
+        *plan.remarks,
         *([f"left out: {', '.join(missed[:MOST_NAMES])}"] if missed else []),
     ]
     return answer(lines, "the same call without dry_run submits it")

@@ -16,12 +16,12 @@ from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import DryRunOption, FormatOption, WaitOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format
-from forge_client.cli.show.submitted import WARN, ready, show_plan, show_submitted
+from forge_client.cli.show.submitted import WARN, ready, show_plan, submit_one
 from forge_client.connection import connect_plainly
 from forge_client.errors import InvalidInput
 from forge_client.project.matrix import left_out
 from forge_client.project.request import Request
-from forge_client.project.submit import PreparedSubmit, uploaded
+from forge_client.project.submit import PreparedSubmit
 from forge_client.results.endings import waiting_for
 from forge_client.settings import Settings
 
@@ -60,8 +60,7 @@ def submit(
         show_plan(settings, whole, form)
         return
     with connect_plainly(settings) as backend:
-        (job_id,) = backend.submit(uploaded(backend, whole))
-        show_submitted(backend, job_id, form, wait=wait)
+        submit_one(backend, whole, form, wait=wait)
 
 
 def described(

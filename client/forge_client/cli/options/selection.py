@@ -97,9 +97,9 @@ def wider(
     query = parse(" ".join(words))
     if state := next((word for word in query.words if word in set(StateWord)), None):
         return f"; for the state, write state:{state}"
-    terms = (word for word in query.words if "=" in word)
-    if term := next((word for word in terms if word.partition("=")[0] in KEYS), None):
-        return f"; write {term.replace('=', ':', 1)}"
+    if term := next((word for word in query.words if "=" in word), None):
+        known = term.partition("=")[0] in KEYS
+        return f"; write {term.replace('=', ':', 1) if known else f'param:{term}'}"
     if near := _near(backend, query):
         return near
     begun = query
@@ -120,11 +120,16 @@ def _near(backend: Backend, query: Filter) -> str:
     """Return what is there and like a name of the query, of the newest jobs."""
     named = [(key, query.values(key)) for key in NEAR]
     named += [(key, values) for key, values in query.repeated if key == "tag"]
+    figures = [(key, values) for key, values in query.repeated if key == "metric"]
+    named += [
+        (key, tuple(re.split("[=<>]", text)[0] for text in values)) for key, values in figures
+    ]
     asked = [(key, name) for key, names in named for name in names if "*" not in name]
     jobs = backend.jobs(count=COUNTED) if asked else []
     there = {key: {getattr(job, key) or "" for job in jobs} for key in NEAR if key != "team"}
     there["tag"] = {tag for job in jobs for tag in job.tags}
     there["team"] = {team.name for team in backend.teams()} if query.values("team") else set()
+    there["metric"] = {name for job in jobs for name in job.metrics}
     for key, name in asked:
         close = get_close_matches(name, there[key], n=1)
         begins = key in NAMED and close and close[0].startswith(name)

@@ -58,9 +58,7 @@ def span(option: str, text: str) -> timedelta:
     except OverflowError:
         raise InvalidInput(f"{option} {text!r} is too long", "write 12h or 30d") from None
     except ValueError as error:
-        raise InvalidInput(
-            f"{option}: {text!r} is not a duration", "write 90s, 30m or 2d"
-        ) from error
+        raise InvalidInput(f"{option}: {error}") from error
     if duration < timedelta(seconds=1):
         raise InvalidInput(f"{option} {text!r} is below a second", "write 2s, 30m or 2d")
     return duration

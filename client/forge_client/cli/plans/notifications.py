@@ -22,7 +22,7 @@ from forge_client.cli.options.command_line import VerbNames
 from forge_client.cli.options.names import notifications, teams
 from forge_client.cli.options.selection import SureOption, ask
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.values import FormatOption
+from forge_client.cli.options.values import FormatOption, span
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago
 from forge_client.errors import ClientError, ExitCode, NotAllowed
@@ -173,13 +173,14 @@ def remove(
 def send_a_test(
     context: typer.Context,
     name: Name,
-    wait: Annotated[float, typer.Option(help="Seconds to wait until it is sent.")] = 30.0,
+    wait: Annotated[str, typer.Option(help="How long to wait until it is sent.")] = "30s",
     owner: Owner = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Send a message now, and say how it went."""
     with backend_of(context) as backend:
-        sent = _tried(backend, backend.notifications.test(name, owner=owner), wait)
+        most_s = span("--wait", wait).total_seconds()
+        sent = _tried(backend, backend.notifications.test(name, owner=owner), most_s)
         if sent.state != DeliveryState.SENT:
             raise ClientError(
                 f"the message has not been sent: {sent.error or _why_untold(backend, sent)}",

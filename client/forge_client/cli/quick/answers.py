@@ -154,15 +154,13 @@ def submit(given: Given, command: Sequence[str] | None) -> None:
     """Answer `forge submit`: nothing has to be looked up, followed or shown but the job's id."""
     from pathlib import Path  # noqa: PLC0415 - only for this
 
-    from forge_client.cli.show.submitted import ready, show_submitted  # noqa: PLC0415 - as above
-    from forge_client.project.submit import uploaded  # noqa: PLC0415 - as above
+    from forge_client.cli.show.submitted import ready, submit_one  # noqa: PLC0415 - as above
 
     folder, form, wait = Path(given.pop("folder", ".")), form_of(given), given.pop("wait", False)
     with backend() as asked:
         project, request = _described(given, folder, command)
         whole = ready(asked.owner, project, [request], folder)
-        (job_id,) = asked.submit(uploaded(asked, whole))
-        show_submitted(asked, job_id, form, wait=wait)
+        submit_one(asked, whole, form, wait=wait)
 
 
 def _described(

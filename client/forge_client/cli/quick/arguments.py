@@ -11,9 +11,9 @@ from functools import cache
 from os.path import dirname, join
 from typing import Any, TypeAlias
 
-from forge_client.errors import FIELDS_HINT, ClientError
+from forge_client.errors import ClientError
 
-OF_FIELDS = "spec_invalid"
+OF_FIELDS = {"spec_invalid", "requirements_invalid"}
 
 Parameter: TypeAlias = dict[str, Any]
 """Its `name`, and its `opts` unless it is an argument; what follows is there only if it is so.
@@ -113,26 +113,21 @@ def whole_number(text: str | None, least: int, most: int | None = None) -> int |
 
 
 def name_as_typed(error: ClientError, words: Sequence[str]) -> None:
-    """Have an error about a field of a job say which option it is, and whose help lists it."""
-    if error.code != OF_FIELDS:
+    """Have an error about a field of a job say which option it is."""
+    if error.code not in OF_FIELDS:
         return
     words = words[: words.index("--")] if "--" in words else words
-    path, command = _meant(words)
-    if path and error.hint == FIELDS_HINT:
-        error.hint = f"`forge {' '.join(path)} --help` lists the options"
+    command = _meant(words)
     place, colon, fault = error.message.partition(": ")
     if colon and (option := _named_option(command, place.split("."), words)):
         error.message = f"{option}: {fault}"
 
 
-def _meant(words: Sequence[str]) -> tuple[list[str], Command]:
-    path: list[str] = []
+def _meant(words: Sequence[str]) -> Command:
     command = commands()
     for word in words:
-        if word in command.get("commands", {}):
-            path.append(word)
-            command = command["commands"][word]
-    return path, command
+        command = command.get("commands", {}).get(word, command)
+    return command
 
 
 def _named_option(command: Command, place: Sequence[str], words: Sequence[str]) -> str:

@@ -43,8 +43,11 @@ def begin(plan: "UpOptions", *, detach: bool) -> None:
     Raises:
         ClientError: one is already running there, or it does not start.
     """
-    from forge_client.up.detached import await_up, detached  # noqa: PLC0415 - with an extra
+    from forge_client.up.detached import await_up, detached, refuse_taken  # noqa: PLC0415 - with an extra
 
+    # Before there is a folder of one that cannot start.
+    if not plan.dir.exists():
+        refuse_taken(plan.port)
     narration.say(f"starting in {plan.dir}")
     if detach and (child := detached(plan)):
         _tell(await_up(plan, child))

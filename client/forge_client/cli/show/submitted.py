@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from forge_schema.model.quantities import counted, duration_text, size_text
+from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 from forge_schema.model.states import in_state
 
 from forge_client.cli.show import narration, output
@@ -17,6 +17,7 @@ from forge_client.cli.show.output import Column, Format, brief, inline
 from forge_client.cli.show.standing import resources
 from forge_client.cli.show.waiting import wait_and_show
 from forge_client.errors import ClientError, Misconfigured, Unreachable
+from forge_client.project.notices import NOBODY, remarks
 from forge_client.project.submit import (
     DryRun,
     Narrator,
@@ -32,7 +33,10 @@ from forge_client.project.submit import (
 )
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from forge_schema.model.job import JobDetail
+    from forge_schema.model.spec import Key
 
     from forge_client.backend import Backend
     from forge_client.project.forge_toml import Project
@@ -40,13 +44,27 @@ if TYPE_CHECKING:
     from forge_client.settings import Settings
 
 
-def show_submitted(backend: Backend, job_id: int, form: Format, *, wait: bool) -> None:
+def submit_one(backend: Backend, whole: PreparedSubmit, form: Format, *, wait: bool) -> None:
+    """Submit a job, and show it as below."""
+    keyed = any(spec.get("idempotency_key") for spec in whole.specs)
+    asked_at = backend.overview().at if keyed else None
+    (job_id,) = backend.submit(uploaded(backend, whole))
+    show_submitted(backend, job_id, form, wait=wait, asked_at=asked_at)
+
+
+def show_submitted(
+    backend: Backend, job_id: int, form: Format, *, wait: bool, asked_at: datetime | None = None
+) -> None:
     """Tell of a job that was submitted just now, and print its id; or follow it to its end.
+
+    One that was there before it was `asked_at`, by the queue's clock, has the same key.
 
     Raises:
         SystemExit: with the code for how it ended.
     """
     status = _submitted(backend, job_id)
+    if asked_at and status.submitted_at < asked_at:
+        narration.say(f"job {job_id} has this key already: nothing was submitted", "yellow")
     tell_job(status)
     tell_nobody(backend, job_id)
     if wait:
@@ -89,13 +107,14 @@ def show_planned(plan: DryRun, form: Format) -> None:
         "bytes": plan.bytes,
         "left_out": [vars(entry) for entry in plan.left_out],
         "ignored": [vars(entry) for entry in plan.ignored],
+        "remarks": plan.remarks,
     }
     output.show_one(answer, form, lambda: _print_plan(plan))
 
 
 def _print_plan(plan: DryRun) -> None:
     jobs = plan.jobs
-    output.fields([(name.removesuffix("_s"), inline(value)) for name, value in jobs[0].items()])
+    output.fields([("owner", jobs[0].get("owner")), *_shown(jobs[0])])
     if jobs[1:]:
         print()  # noqa: T201 - the data
         columns: list[Column] = [
@@ -106,9 +125,28 @@ def _print_plan(plan: DryRun) -> None:
     if plan.files:
         print()  # noqa: T201 - the data
         output.show(plan.files, [("FILE", _named), ("SIZE", _size)], Format.TABLE)
+    for text in plan.remarks:
+        WARN(text)
     many = f"{counted(len(jobs), 'job')}, " * bool(jobs[1:])
-    sizes = f"{counted(len(plan.files), 'file')}, {size_text(plan.bytes)}"
-    narration.say(f"{many}{sizes}; nothing was uploaded")
+    sizes = f"{counted(len(plan.files), 'file')}, {size_text(plan.bytes)}; " * bool(plan.files)
+    narration.say(f"{many}{sizes}nothing was submitted")
+
+
+def _shown(job: Mapping[str, Any], table: str = "") -> list[tuple[str, object]]:
+    """Return what a job says, as people write it, but for what every job has by default."""
+    from forge_schema.model.spec import KEYS  # noqa: PLC0415 - only for this
+
+    keys = [key for key in KEYS.values() if key.table == table]
+    said = [(key, value) for key in keys if (value := job.get(key.field)) != key.default]
+    return [(key.name, _in_words(key, value)) for key, value in said if value is not None]
+
+
+def _in_words(key: Key, value: Any) -> str:  # noqa: ANN401 - of any field
+    if isinstance(value, Mapping) and (own := dict(_shown(value, key.name))):
+        return inline(own)
+    if key.unit == "_mb":
+        return size_text(value * MIB)
+    return duration_text(value) if key.unit == "_s" else inline(value)
 
 
 def _named(file: PlannedFile) -> str:
@@ -161,16 +199,6 @@ def send(backend: Backend, whole: PreparedSubmit) -> list[int]:
     return ids
 
 
-# Limits that only an admin ends, at least today.
-BY_AN_ADMIN = {"approval", "queue_paused", "budget", "team_budget"}
-# Messages for the outlooks in `explain` of a job that no worker takes.
-NOBODY = {
-    "no_worker": "no online worker can run it",
-    "unfit": "no online worker can run it",
-    "unavailable": "no worker that can run it is taking jobs now",
-}
-
-
 def tell_job(job: JobDetail) -> None:
     """Say that a job was submitted, and with which resources."""
     # If a job that it needs has failed, it is cancelled at once.
@@ -189,15 +217,9 @@ def tell_nobody(backend: Backend, job_id: int) -> None:
         explanation = backend.explain(job_id, workers=0)
     except ClientError:
         return  # it is submitted, whatever becomes of this look
-    for limit in explanation.limits:
-        if limit.code in BY_AN_ADMIN:
-            narration.say(limit.text, style="yellow")
-    if near := explanation.near_queue:
-        narration.say(f"queue {explanation.queue} is new; did you mean {near}?", style="yellow")
-    sentence = NOBODY.get(explanation.outlook)
-    if sentence is None:
-        return
-    if explanation.nodes > 1 or explanation.text.startswith("no online worker"):
-        sentence = explanation.text
-    advice = f": {explanation.remedies[0].text}" if explanation.remedies else ""
-    narration.say(f"{sentence}{advice} (details: `forge explain {job_id}`)", style="yellow")
+    *others, last = remarks(explanation) or [""]
+    for text in others:
+        narration.say(text, style="yellow")
+    if last:
+        more = f" (details: `forge explain {job_id}`)" if explanation.outlook in NOBODY else ""
+        narration.say(f"{last}{more}", style="yellow")

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from forge_schema.model.bundles import PIP_HASH
+from forge_schema.model.errors import nearest
 from forge_schema.model.quantities import counted, names_text
 
 from forge_client.errors import ClientError
@@ -257,8 +258,8 @@ def _others(files: Mapping[str, Path], wanted: Wanted, present: Sequence[str]) -
 def _asked(files: Mapping[str, Path], name: str) -> Source:
     if name not in files:
         raise wrong(
-            f"requirements: {name} is not in the bundle",
-            "give the file's path in the project, and check that it is not ignored",
+            f"requirements: {name} is not among the project's files",
+            f"{nearest(name, files)}what .gitignore leaves out needs --include",
         )
     unused.check(name, files[name])
     return source_of(name, files[name])

@@ -214,7 +214,7 @@ class Resources(KnownFields, BaseModel):
         Option("Least memory of each GPU, e.g. 40GiB.", RESOURCES),
     ] = 0
     cpus: Annotated[
-        Annotated[Number, Field(gt=0, le=4096)] | None,
+        Annotated[Number, Field(ge=0.01, le=4096)] | None,
         Option(
             "Number of CPUs, may be a fraction; default: 1, or with GPUs a share of the worker's.",
             RESOURCES,
