@@ -21,11 +21,12 @@ from forge_functions.init import answers, service
 from support.client.command import command
 from support.ports import free_port
 from support.waiting import eventually
+from support.warm.process import Warm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PROGRAM = Path(sys.executable).with_name("forge-server")
+PROGRAM = str(Path(sys.executable).with_name("forge-server"))
 SOME = ("--database-url", "postgresql://ann@127.0.0.1:1/none")
 MADE = ("authority.pem", "authority.key", "server.pem", "server.key", "server.env", "sweeper.env")
 
@@ -56,15 +57,20 @@ def folder(tmp_path: Path) -> Iterator[Path]:
             os.kill(int(file.read_text().split()[0]), signal.SIGKILL)
 
 
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [PROGRAM, "init", "--dir", folder, *words],
+def run(
+    folder: Path, *words: str, verb: str = "init", **env: str
+) -> subprocess.CompletedProcess[str]:
+    with Warm(
+        "forge_functions.program",
+        [PROGRAM, verb, "--dir", str(folder), *words],
+        env={**os.environ, **env},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
-        check=False,
-    )
+    ) as process:
+        out, err = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
 def state(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -142,15 +148,7 @@ def test_a_machine_becomes_a_server_and_stays_what_it_is(
 
 def _verb(verb: str, folder: Path, *words: str) -> tuple[int, str]:
     """Return how a verb of what was made ended, and all that it printed."""
-    done = subprocess.run(
-        [PROGRAM, verb, "--dir", folder, *words],
-        env={**os.environ, "FORGE_URL": "https://other.lab"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run(folder, *words, verb=verb, FORGE_URL="https://other.lab")
     return done.returncode, done.stdout + done.stderr
 
 
