@@ -78,18 +78,30 @@ def _run() -> None:
     except BrokenPipeError:
         # As in `forge ps | head`, if the output is not kept until the end.
         sys.exit(ExitCode.FAILED)
-    except OSError as error:
-        _debug(error)
-        narration.complain(_of_the_system(error))
-        sys.exit(ExitCode.FAILED)
-    except ModuleNotFoundError as error:
-        _debug(error)
-        narration.complain(_not_here(error) if error.name in UNIX else _unexpected(error))
-        sys.exit(ExitCode.FAILED)
     except Exception as error:  # noqa: BLE001 - the last line of defence
         _debug(error)
-        narration.complain(_unexpected(error))
-        sys.exit(ExitCode.FAILED)
+        told = _of_python(error)
+        narration.complain(told)
+        sys.exit(told.exit_code)
+
+
+def _of_python(error: Exception) -> ClientError:
+    if isinstance(error, OSError):
+        return _of_the_system(error)
+    if isinstance(error, ModuleNotFoundError) and error.name in UNIX:
+        return _not_here(error)
+    if isinstance(error, UnicodeEncodeError) and (word := _undecodable()):
+        hint = "write it anew, in the encoding of this terminal"
+        return ClientError(f"{word!r} is not UTF-8 text", hint=hint, exit_code=ExitCode.USAGE)
+    return ClientError(
+        f"unexpected error: {type(error).__name__}: {error}",
+        hint="FORGE_DEBUG=1 shows where; please report it",
+    )
+
+
+def _undecodable() -> str:
+    """Return a word of the command line that has other bytes than those of UTF-8; else ""."""
+    return next((word for word in sys.argv if word.encode(errors="ignore").decode() != word), "")
 
 
 def _of_the_system(error: OSError) -> ClientError:
@@ -111,13 +123,6 @@ def _not_here(error: ModuleNotFoundError) -> ClientError:
     return ClientError(
         f"this command runs on Linux and macOS only: this system's Python has no {error.name}",
         hint="on Windows, run it in WSL 2: `wsl --install`",
-    )
-
-
-def _unexpected(error: Exception) -> ClientError:
-    return ClientError(
-        f"unexpected error: {type(error).__name__}: {error}",
-        hint="FORGE_DEBUG=1 shows where; please report it",
     )
 
 

@@ -139,14 +139,19 @@ def detached(plan: UpOptions) -> int:
 def await_up(plan: UpOptions, child: int) -> Running:
     """Wait until the detached process is up; `ClientError` if it did not come up."""
     deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            raise _not_up(_log(plan), os.waitstatus_to_exitcode(status))
-        with suppress(ClientError):
-            if (begun := running.find(plan.dir)).pid == child:
-                return begun
-        time.sleep(BEGUN_LOOK_S)
+    try:
+        while time.monotonic() < deadline:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                raise _not_up(_log(plan), os.waitstatus_to_exitcode(status))
+            with suppress(ClientError):
+                if (begun := running.find(plan.dir)).pid == child:
+                    return begun
+            time.sleep(BEGUN_LOOK_S)
+    except KeyboardInterrupt:
+        # Nobody was told of it.
+        os.kill(child, signal.SIGTERM)
+        raise
     os.kill(child, signal.SIGTERM)
     raise _not_up(_log(plan), ExitCode.FAILED)
 

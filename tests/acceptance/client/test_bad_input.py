@@ -57,6 +57,11 @@ def test_a_home_folder_is_no_project(forge: Command, tmp_path: Path) -> None:
     told(there, 2, "is your home folder, not a project")
 
 
+def test_a_word_in_another_encoding_is_told(connected: Command) -> None:
+    """As a file's old name that the shell completed."""
+    told(connected("logs", os.fsdecode(b"\xfcbung")), 2, r"'\udcfcbung' is not UTF-8 text")
+
+
 def test_no_command(forge: Command, project: Path) -> None:
     done = forge("submit", project)
     told(done, 2, "no command given", "-- python train.py")

@@ -106,7 +106,8 @@ def test_a_command_without_stderr_does_what_it_does_with_it() -> None:
 def test_a_folder_that_was_removed_under_a_shell_is_named(tmp_path: Path) -> None:
     words = ["--url", "http://127.0.0.1:1", "submit", ".", "--", "true"]
     code = f"import sys; from forge_client.main import main; sys.argv[1:] = {words}; main()"
-    command = ["/bin/sh", "-c", 'rmdir "$PWD" && "$0" -c "$1"', sys.executable, code]
+    # As of the installed command, the current folder is none to import from.
+    command = ["/bin/sh", "-c", 'rmdir "$PWD" && "$0" -P -c "$1"', sys.executable, code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
     assert b"the current folder no longer exists" in done.stderr
 

@@ -14,9 +14,10 @@ from unittest.mock import Mock
 import pytest
 from forge_client.errors import ClientError
 from forge_client.tunnel import LOOPBACK, forwarded
+from forge_client.up import detached as starting
 from forge_client.up.child_process import StopSignals
 from forge_client.up.children import UpServer
-from forge_client.up.detached import HOST, UpOptions, detached, holder, locked, stop
+from forge_client.up.detached import HOST, UpOptions, await_up, detached, holder, locked, stop
 from forge_client.up.folder_access import STORE
 from forge_client.up.up import up
 
@@ -110,6 +111,16 @@ def test_where_none_runs_there_is_nothing_to_stop(tmp_path: Path) -> None:
     with pytest.raises(ClientError, match="no `forge up` is running"):
         stop(tmp_path, drain=False)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_ctrl_c_before_it_is_up_stops_what_nobody_was_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting.time, "sleep", Mock(side_effect=KeyboardInterrupt))
+    with process(LOOK, tmp_path) as begun:
+        with pytest.raises(KeyboardInterrupt):
+            await_up(UpOptions(tmp_path), begun.pid)
+        assert begun.wait() == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("character", ["$", '"', "`", "\\"])

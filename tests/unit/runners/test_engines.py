@@ -215,6 +215,11 @@ def test_context_that_leads_nowhere_is_not_replaced_by_another_engine(
     _, fault, remedy = doctor.engine_found()
     assert "the Docker context gone" in fault
     assert "docker context use" in remedy
+    monkeypatch.setenv("DOCKER_CONTEXT", "default")
+    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
+    monkeypatch.setenv("DOCKER_CERT_PATH", "/no/such")
+    assert not engine_answers()
+    assert "/no/such has not all of ca.pem" in doctor.engine_found()[1]
 
 
 @pytest.mark.parametrize(

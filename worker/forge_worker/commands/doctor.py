@@ -9,7 +9,7 @@ from forge_worker.files.rest import in_memory
 from forge_worker.runners.docker.container import FAILED
 from forge_worker.runners.docker.engine import Engine, engine_answers
 from forge_worker.runners.docker.network import EXPOSED_HINT, not_blockable
-from forge_worker.runners.engines import ContextUnusable, address, knock, socket_path
+from forge_worker.runners.engines import EngineUnusable, address, knock, socket_path
 from forge_worker.runners.process.confinement import WANTED, parents
 from forge_worker.runners.process.shims import base_environment
 from forge_worker.settings.settings import WorkerSettings
@@ -76,8 +76,8 @@ def _engine_fault() -> tuple[str, str] | None:
     try:
         place = address()
         knock()
-    except ContextUnusable as error:
-        return str(error), "choose another with `docker context use`, or set DOCKER_HOST"
+    except EngineUnusable as error:
+        return str(error), "see `docker context use`, DOCKER_HOST and DOCKER_CERT_PATH"
     except FileNotFoundError:
         return (
             f"there is no container engine at {place}",
@@ -93,8 +93,8 @@ def _engine_fault() -> tuple[str, str] | None:
         return f"the container engine at {place} does not answer: {reason}", "start it"
     if not engine_answers():
         return (
-            f"the engine at {place} does not run Linux containers, or is too old",
-            "install Docker 20.10 or newer, or Podman 4 or newer",
+            f"the engine at {place} does not answer, runs no Linux containers, or is too old",
+            "check its address; it takes Docker 20.10 or newer, or Podman 4 or newer",
         )
     return None
 

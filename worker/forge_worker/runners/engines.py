@@ -18,6 +18,7 @@ import structlog
 from docker import DockerClient
 from docker.context import ContextAPI
 from docker.context.config import get_current_context_name
+from docker.errors import TLSParameterError
 from docker.utils import kwargs_from_env
 
 from forge_worker.runners.runner import StartFailed
@@ -140,15 +141,15 @@ def kind_of(info: Mapping[str, Any]) -> EngineKind:
     )
 
 
-class ContextUnusable(ConnectionError):
-    """The Docker context in use leads to no engine; another engine would be the wrong one."""
+class EngineUnusable(ConnectionError):
+    """What names the engine leads to none; another engine would be the wrong one."""
 
 
 def address() -> str:
     """Return the engine's address, such as `unix:///run/user/1000/docker.sock`.
 
     Raises:
-        ContextUnusable: a Docker context is in use that cannot be read.
+        EngineUnusable: the Docker context in use or the TLS files cannot be read.
     """
     return _place()[0]
 
@@ -226,7 +227,13 @@ def _place() -> tuple[str, TLSConfig | None]:
 
 @cache
 def _of_variables(_values: tuple[str, ...]) -> tuple[str, TLSConfig | None]:
-    options: dict[str, Any] = {**kwargs_from_env()}
+    try:
+        options: dict[str, Any] = {**kwargs_from_env()}
+    except TLSParameterError as error:
+        folder = os.environ.get("DOCKER_CERT_PATH") or "~/.docker"
+        raise EngineUnusable(
+            f"{folder} has not all of ca.pem, cert.pem and key.pem, which TLS to the engine takes"
+        ) from error
     if "base_url" not in options:
         options = {**_of_context(), **options}
     return options.get("base_url") or DEFAULT_HOST, options.get("tls")
@@ -237,7 +244,7 @@ def _of_context() -> dict[str, Any]:
     try:
         options: dict[str, Any] = {**ContextAPI.kwargs_from_context(name)}
     except Exception as error:  # docker-py raises plain ones
-        raise ContextUnusable(f"the Docker context {name} cannot be read: {error}") from error
+        raise EngineUnusable(f"the Docker context {name} cannot be read: {error}") from error
     if not options and name != "default":
-        raise ContextUnusable(f"the Docker context {name}, which is in use, does not exist")
+        raise EngineUnusable(f"the Docker context {name}, which is in use, does not exist")
     return options
