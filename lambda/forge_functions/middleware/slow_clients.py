@@ -108,6 +108,16 @@ class GuardedProtocol(H11Protocol):
         self.head_came()
         super().handle_websocket_upgrade(event)
 
+    def send_400_response(self, msg: str) -> None:
+        if self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
+            self.transport.abort()
+            return
+        super().send_400_response(msg)
+        if self.cycle is not None:
+            # The rest of a body cannot be read. The app's own answer would be an error now.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
     def handle_events(self) -> None:
         super().handle_events()
         if self.conn.their_state is not h11.IDLE:

@@ -184,6 +184,14 @@ def test_client_that_leaves_is_no_error_of_the_server(api: Api) -> None:
     assert not [one for one in told if one["log_level"] == "error"]
 
 
+def test_body_in_broken_pieces_is_no_error_of_the_server(api: Api) -> None:
+    head = b"POST /health HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with capture_logs() as told, connect(api.url, head + b"no length\r\n") as broken:
+        assert broken.makefile("rb").read().startswith(b"HTTP/1.1 400")
+        eventually(lambda: bool(told))
+    assert [one["event"] for one in told] == ["request"]
+
+
 def test_address_has_half_of_the_connections(rig: Rig, tmp_path: Path) -> None:
     app = quick_app(server_settings(rig.url, (tmp_path / "store").as_uri()))
     with serving(app, **GUARDED, limit_concurrency=20) as url, ExitStack() as held:
