@@ -91,7 +91,7 @@ def _of_python(error: Exception) -> ClientError:
     if isinstance(error, ModuleNotFoundError) and error.name in UNIX:
         return _not_here(error)
     if isinstance(error, UnicodeEncodeError) and (word := _undecodable()):
-        hint = "write it anew, in the encoding of this terminal"
+        hint = "write it again, in the encoding of this terminal"
         return ClientError(f"{word!r} is not UTF-8 text", hint=hint, exit_code=ExitCode.USAGE)
     return ClientError(
         f"unexpected error: {type(error).__name__}: {error}",

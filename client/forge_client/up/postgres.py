@@ -293,10 +293,17 @@ def require_usable(folder: Path) -> None:
     """Reject a folder in which a server cannot be started.
 
     Raises:
-        ClientError: its name contains a character that a shell interprets.
+        ClientError: its name contains a character that a shell interprets, or this user has none.
     """
     if unusable := UNUSABLE & set(str(folder)):
         raise InvalidInput(
             f"Postgres cannot run in {folder}: the name contains {' '.join(sorted(unusable))}",
             hint='name another folder with --dir, without $, ", ` and \\',
         )
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError as error:
+        raise ClientError(
+            f"Postgres starts for users with a name only: /etc/passwd has none for {os.geteuid()}",
+            hint="add a line for it there; a container may be started as a user of its image",
+        ) from error

@@ -14,7 +14,6 @@ from unittest.mock import Mock
 import pytest
 from forge_client.errors import ClientError
 from forge_client.tunnel import LOOPBACK, forwarded
-from forge_client.up import detached as starting
 from forge_client.up.child_process import StopSignals
 from forge_client.up.children import UpServer
 from forge_client.up.detached import HOST, UpOptions, await_up, detached, holder, locked, stop
@@ -116,7 +115,7 @@ def test_where_none_runs_there_is_nothing_to_stop(tmp_path: Path) -> None:
 def test_a_ctrl_c_before_it_is_up_stops_what_nobody_was_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(starting.time, "sleep", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("time.sleep", Mock(side_effect=KeyboardInterrupt))
     with process(LOOK, tmp_path) as begun:
         with pytest.raises(KeyboardInterrupt):
             await_up(UpOptions(tmp_path), begun.pid)
@@ -131,6 +130,13 @@ def test_a_folder_that_postgres_cannot_run_in_is_refused(tmp_path: Path, charact
     assert character in caught.value.message
     assert "--dir" in caught.value.hint
     assert not folder.exists()
+
+
+def test_a_user_without_a_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that is started with any id."""
+    monkeypatch.setattr("pwd.getpwuid", Mock(side_effect=KeyError))
+    with pytest.raises(ClientError, match="/etc/passwd has none for"):
+        detached(UpOptions(tmp_path / "up"))
 
 
 @pytest.mark.parametrize(("before", "urgency"), [(signal.SIG_IGN, 0), (signal.SIG_DFL, 2)])
