@@ -259,14 +259,10 @@ class Snapshots:
         at_ns = kill.at_ns if kill else time_ns()
         if file := removed(now, copies, self._stored, killed=self._program.over):
             return (file,)
+        # While it runs, those that belong together wait for each other anyway.
+        together = self._together if self._program.over else Together()
         return halfway(
-            now,
-            copies,
-            self._stored,
-            rewritten,
-            at_ns,
-            writes=self._writes,
-            together=self._together,
+            now, copies, self._stored, rewritten, at_ns, writes=self._writes, together=together
         )
 
 
