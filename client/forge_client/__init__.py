@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from forge_client.project.submit import DryRun
     from forge_client.sdk.aio import AsyncClient, AsyncJob, AsyncSweep
     from forge_client.sdk.client import Client
-    from forge_client.sdk.functions import FunctionJob, JobFunction, job
+    from forge_client.sdk.function_jobs import FunctionJob
+    from forge_client.sdk.functions import Executor, JobFunction, job
     from forge_client.sdk.job import Job, JobCancelled, JobFailed
     from forge_client.sdk.sending import dry_run
     from forge_client.sdk.spec import JobSpec, JobWithCommand
@@ -36,6 +37,7 @@ __all__ = [
     "ClientError",
     "Conflict",
     "DryRun",
+    "Executor",
     "FoundJob",
     "FunctionJob",
     "InvalidInput",
@@ -66,7 +68,8 @@ PLACES = {
         *("NotAllowed", "NotFound", "Unreachable"),
     ),
     "forge_client.sdk.aio": ("AsyncClient", "AsyncJob", "AsyncSweep"),
-    "forge_client.sdk.functions": ("FunctionJob", "JobFunction", "job"),
+    "forge_client.sdk.function_jobs": ("FunctionJob",),
+    "forge_client.sdk.functions": ("Executor", "JobFunction", "job"),
     "forge_client.sdk.job": ("Job", "JobCancelled", "JobFailed"),
     "forge_client.project.environment.active": ("installed",),
     "forge_client.project.submit": ("DryRun",),

@@ -1,229 +1,44 @@
-"""Functions as jobs: `@forge.job` on a function, and what it returns or raises.
+"""Functions as jobs: `@forge.job` on a function, and an executor of calls."""
 
-A function and its arguments travel as pickles, and so does what it returns if it is not plain. A
-pickle can run code where it is loaded: one of a job is loaded only if the function says so. See
-docs/python.md for who has to trust whom.
-"""
-
-import base64
-import builtins
+import concurrent.futures
 import functools
-import hashlib
 import inspect
-import pickle
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
+from time import monotonic
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
-from forge_schema.model.job import JobStatus
-from forge_schema.model.states import StateWord
-
-from forge_client.backend import Backend
-from forge_client.errors import ClientError, InvalidInput
+from forge_client.errors import InvalidInput
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import Scalar
 from forge_client.project.request import check_fields, several
-from forge_client.project.task_runner import RECORDS
 from forge_client.project.tasks import packs
-from forge_client.sdk import function_runner as runner
 from forge_client.sdk.arguments import in_python
 from forge_client.sdk.client import Client
-from forge_client.sdk.function_files import (
+from forge_client.sdk.function_jobs import (
     FOLDER,
     Call,
+    FunctionJob,
+    FunctionTask,
+    JobTasks,
     called,
     parameters,
     project_of,
     stage,
     with_project,
 )
-from forge_client.sdk.job import RUN, Job, JobFailed, pickled
+from forge_client.sdk.job import RUN
 from forge_client.sdk.sending import requests
-from forge_client.sdk.spec import NamedSpec, Time
+from forge_client.sdk.spec import NamedSpec
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 A = TypeVar("A")
 B = TypeVar("B")
-T = TypeVar("T")
-
-
-class FunctionJob(Job, Generic[T]):
-    """A job that calls a function; its result is what the function returned.
-
-    If that is not plain JSON, it is a pickle, which can run code of the job here. It is loaded only
-    if the function was made with `pickled=True`.
-    """
-
-    def __init__(self, backend: Backend, job_id: int, *, pickled: bool = False) -> None:
-        super().__init__(backend, job_id)
-        self._loads_pickles = pickled
-
-    def result(self, timeout: Time | None = None) -> T:
-        """Wait until the function has returned, and return what it did.
-
-        Args:
-            timeout: how long to wait, such as `"1m"`, or in seconds; None means without limit.
-
-        Raises:
-            Exception: what the function raised, with a `JobFailed` as its cause that has the
-                traceback of the job.
-            JobFailed: the job failed otherwise, or the exception cannot be made here.
-            ClientError: what it returned is a pickle, and the function does not say `pickled=True`.
-            TimeoutError: it has not ended in time. The job continues.
-        """
-        value: T = super().result(timeout)
-        return value
-
-    def __await__(self) -> Generator[Any, None, T]:
-        return super().__await__()
-
-    def _outcome(self, status: JobStatus) -> Any:  # noqa: ANN401 - whatever the function returned
-        document = self.found()
-        if status.state == "succeeded":
-            return self._returned(document)
-        description = document and document.get(runner.RAISED)
-        # What a cancelled job raised was of an attempt before.
-        if status.state == "cancelled" or not isinstance(description, Mapping):
-            raise self._failure(status)
-        failed = JobFailed(status, str(description.get("traceback", "")).rstrip())
-        error = self._raised(description)
-        if error is None:
-            raise failed
-        raise error from failed
-
-    def _raised(self, description: Mapping[str, Any]) -> Exception | None:
-        """Return the exception that the function raised; None if it cannot be made here."""
-        if description.get("builtin"):
-            return _builtin(description.get("type"), description.get("args"))
-        if not self._loads_pickles:
-            return None
-        try:
-            error = pickle.loads(base64.b64decode(description["pickled"]))  # noqa: S301 - see above
-        except Exception:  # noqa: BLE001 - its class may be missing here, or it was not pickled
-            return None
-        return error if isinstance(error, Exception) else None
-
-    def _returned(self, document: dict[str, Any] | None) -> Any:  # noqa: ANN401 - as above
-        match document:
-            case None:
-                raise ClientError(
-                    f"what job {self.id} returned was not stored",
-                    hint=f"`forge logs {self.id}` says why",
-                    code="no_result",
-                )
-            case {runner.RETURNED: value} if len(document) == 1:
-                return value
-            case {runner.PICKLED: text} if len(document) == 1:
-                return self._unpickled(lambda: base64.b64decode(text))
-            case {runner.STORED: {"sha256": digest}} if len(document) == 1:
-                return self._unpickled(lambda: self._stored(digest))
-            case _:
-                return document
-
-    def _stored(self, digest: str) -> bytes:
-        artifact = next((file for file in self.artifacts() if file.path == self._artifact), None)
-        if artifact is None:
-            raise ClientError(
-                f"what job {self.id} returned is not stored any more", code="no_result"
-            )
-        with tempfile.TemporaryDirectory(prefix="forge-returned-") as folder:
-            place = Path(folder) / "returned"
-            self.backend.download(artifact, place)
-            pickled = place.read_bytes()
-        if hashlib.sha256(pickled).hexdigest() != digest:
-            raise ClientError(f"what job {self.id} returned was changed in the store")
-        return pickled
-
-    @property
-    def _artifact(self) -> str:
-        """The path of the file that has what it returned."""
-        return runner.ARTIFACT
-
-    def _unpickled(self, read: Callable[[], bytes]) -> Any:  # noqa: ANN401 - as above
-        if not self._loads_pickles:
-            raise pickled(self.id)
-        try:
-            return pickle.loads(read())  # noqa: S301 - see above
-        except ClientError:
-            raise
-        except Exception as error:  # the bytes may be anything, and do anything
-            why = str(error) or type(error).__name__
-            raise ClientError(
-                f"what job {self.id} returned cannot be loaded here: {why}",
-                hint="install what it needs, or return numbers, text, lists and dicts",
-                code="result_unreadable",
-            ) from error
-
-
-class JobTasks:
-    """The records of the tasks of one job, which are read once it has ended."""
-
-    def __init__(self, backend: Backend, job_id: int) -> None:
-        self.job = Job(backend, job_id)
-        self._records: list[Mapping[str, Any]] | None = None
-
-    def record(self, number: int) -> Mapping[str, Any]:
-        """Return the record of a task; it is without a state if the task has not ended."""
-        records = self._records
-        if records is None:
-            ended = self.job.done()
-            records = (self.job.found() or {}).get(RECORDS) or []
-            self._records = records if ended else None
-        return records[number] if number < len(records) else {}
-
-
-class FunctionTask(FunctionJob[T]):
-    """One of the calls that a job makes, one after another: its `number` in the job.
-
-    `result()` waits for the whole job. All else is about the job.
-    """
-
-    def __init__(self, tasks: JobTasks, number: int, *, pickled: bool = False) -> None:
-        super().__init__(tasks.job.backend, tasks.job.id, pickled=pickled)
-        self.number = number
-        self._tasks = tasks
-
-    def __repr__(self) -> str:
-        return f"Task({self.id}.{self.number})"
-
-    def __hash__(self) -> int:
-        return hash((self.id, self.number))
-
-    def __eq__(self, other: object) -> bool:
-        same = isinstance(other, FunctionTask) and other.number == self.number
-        return same and super().__eq__(other)
-
-    def found(self, *, rank: int = 0) -> dict[str, Any] | None:  # noqa: ARG002 - a job's has ranks
-        """Return the record's result, without waiting; None if the call has not ended."""
-        result: dict[str, Any] | None = self._tasks.record(self.number).get("result")
-        return result
-
-    def _outcome(self, status: JobStatus) -> Any:  # noqa: ANN401 - whatever the function returned
-        # The job fails if one of its tasks does, and the others have their results.
-        state = self._tasks.record(self.number).get("state")
-        if state is None:
-            raise self._failure(status)
-        ended = status.model_copy(update={"state": StateWord(state)})
-        return super()._outcome(ended)
-
-    @property
-    def _artifact(self) -> str:
-        return f"task-{self.number}/{runner.ARTIFACT}"
-
-
-def _builtin(name: object, args: object) -> Exception | None:
-    """Make an exception that Python itself has, from plain arguments."""
-    kind = getattr(builtins, name, None) if isinstance(name, str) else None
-    if not (isinstance(kind, type) and issubclass(kind, Exception) and isinstance(args, list)):
-        return None
-    try:
-        return kind(*args)
-    except Exception:  # noqa: BLE001 - the arguments may not be its own
-        return None
 
 
 class JobFunction(Generic[P, R]):
@@ -488,3 +303,81 @@ def job(
         )
 
     return made if function is None else made(function)
+
+
+class Executor(concurrent.futures.Executor):
+    """Runs each call as a job, for programs that take an executor of `concurrent.futures`.
+
+    Args:
+        folder: as for `job`, like the others.
+        packages: requirements to install first.
+        client: the Forge to submit to.
+        pickled: whether to load pickles of the jobs.
+        **spec: fields of the jobs.
+    """
+
+    def __init__(
+        self,
+        *,
+        folder: Path | str | None = None,
+        packages: Sequence[str] | str = (),
+        client: Client | None = None,
+        pickled: bool = False,
+        **spec: Unpack[NamedSpec],
+    ) -> None:
+        self._made = job(folder=folder, packages=packages, client=client, pickled=pickled, **spec)
+        self._futures: list[Future[Any]] = []
+        self._is_shut = False
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Submit a job that calls a function; return its future, which waits only.
+
+        Raises:
+            RuntimeError: the executor is shut down.
+            ClientError: as for a function's own `submit`.
+        """
+        self._require_open()
+        return self._followed(self._made(fn).submit(*args, **kwargs))
+
+    def map(
+        self,
+        fn: Callable[..., R],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        **_: Any,  # noqa: ANN401 - `buffersize` of Python 3.14: all are submitted at once
+    ) -> Iterator[R]:
+        """Submit a job for each call, or for each `chunksize` of them; return their results.
+
+        Raises:
+            RuntimeError: the executor is shut down.
+            ClientError: as for a function's own `map`.
+        """
+        self._require_open()
+        ends_at = None if timeout is None else monotonic() + timeout
+        columns = [*zip(*zip(*iterables, strict=False), strict=True)]
+        per_job = None if chunksize == 1 else chunksize
+        jobs = self._made(fn).map(*columns, per_job=per_job) if columns else []
+        followed = [self._followed(each) for each in jobs]
+        return (
+            each.result(None if ends_at is None else max(0.0, ends_at - monotonic()))
+            for each in followed
+        )
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as Python has it
+        """Take no more calls. To cancel futures is to stop waiting: the jobs continue."""
+        self._is_shut = True
+        if cancel_futures:
+            for future in self._futures:
+                future.cancel()
+        if wait:
+            concurrent.futures.wait(self._futures)
+
+    def _require_open(self) -> None:
+        if self._is_shut:
+            raise RuntimeError("this executor is shut down, and takes no more calls")
+
+    def _followed(self, submitted: Any) -> Future[Any]:  # noqa: ANN401 - a function's job
+        future: Future[Any] = submitted.future()
+        self._futures.append(future)
+        return future

@@ -20,6 +20,7 @@ DATA = (
     "forge_functions/dashboard/templates",
     "forge_functions/dashboard/static",
     "forge_client/py.typed",
+    "hydra_plugins/forge_launcher.py",
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forge_client.sdk.function_files import parameters
+from forge_client.sdk.function_jobs import parameters
 from forge_client.sdk.sending import MOST
 
 

@@ -13,7 +13,7 @@ import cloudpickle
 import forge_client as forge
 import pytest
 from forge_client.sdk import function_runner
-from forge_client.sdk.function_files import called, project_of, stage
+from forge_client.sdk.function_jobs import called, project_of, stage
 from forge_client.sdk.function_runner import same_as_json, travelling
 
 if TYPE_CHECKING:

@@ -104,8 +104,7 @@ def test_a_function_runs_as_a_job_and_what_it_returns_comes_back(
     assert [one.path for one in jobs["large"].artifacts()] == ["forge-returned.pkl"]
     assert len(json.dumps(jobs["large"].found())) < 200
     assert jobs["project"].result(WAIT_S) == "ours"
-    assert there.job(jobs["sum"].id).result(WAIT_S) == 3
-    assert client.job(jobs["sum"].id).name == "call"
+    assert (there.job(jobs["sum"].id).result(WAIT_S), jobs["sum"].name) == (3, "call")
 
     failed = there.options(max_failures=0).submit("raise", "no data")
     with pytest.raises(OutOfDataError, match="no data") as caught:
@@ -142,10 +141,20 @@ def test_a_function_runs_as_a_job_and_what_it_returns_comes_back(
         packed[2].result()
     assert [packed[0].state, packed[3].state] == ["failed", "succeeded"]
 
+    _an_executor_runs_calls(client, project)
     many = there.map(["sum"] * 3, [1, 2, 3], [10, 20, 30])
     assert [one.result(WAIT_S) for one in many] == [11, 22, 33]
     assert len({one.status().bundle_digest for one in many}) == 1
     assert process.log(jobs["sum"].id) == b""
+
+
+def _an_executor_runs_calls(client: forge.Client, project: Path) -> None:
+    with forge.Executor(client=client, cpus=0.1, memory="256MiB", folder=project) as pool:
+        alone = pool.submit(call, "sum", 1, 2)
+        both = pool.map(call, ["sum"] * 3, [1, 2], [10, 20, 30], timeout=WAIT_S, chunksize=2)
+    assert (alone.result(0), [*both]) == (3, [11, 22])
+    with pytest.raises(RuntimeError, match="is shut down"):
+        pool.submit(call, "sum")
 
 
 def test_runs_of_a_function_have_its_arguments_and_one_experiment(
@@ -182,7 +191,7 @@ def test_another_python_says_so(
     with monkeypatch.context() as older:
         # Not that of the whole process: libraries look at it too.
         python = SimpleNamespace(version_info=(3, 8, 1), modules=sys.modules)
-        older.setattr("forge_client.sdk.function_files.sys", python)
+        older.setattr("forge_client.sdk.function_jobs.sys", python)
         job = there.submit("sum", 1)
     said = r"pickled by Python 3\.8, but this job's Python is .* image='python:3\.8-slim'"
     with pytest.raises(forge.JobFailed, match=said):
