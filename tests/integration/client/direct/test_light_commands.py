@@ -29,7 +29,10 @@ RUN = """
 import sys
 from forge_client.cli.commands import app
 for words in sys.argv[1:]:
-    app(words.split(), standalone_mode=False)
+    try:
+        app(words.split())
+    except SystemExit as ended:
+        assert not ended.code, ended.code
 print(*(name for name, module in sys.modules.items() if module), file=sys.stderr)
 """
 
