@@ -11,54 +11,46 @@ BEGIN
     IF pg_trigger_depth() > 1 THEN
         RETURN NULL;
     END IF;
-    -- One look at each of two indexes for each job.
+    -- Looked up for all jobs at once: a look for each was a third of the time.
     SELECT
-        array_agg(found.job_id) FILTER (WHERE found.job_id IS NOT NULL),
-        array_agg(found.line) FILTER (WHERE found.line IS NOT NULL), min(found.wrong)
-    INTO waiting, lines, wrong
-    FROM ended
-    CROSS JOIN LATERAL (
-        (
-            SELECT job_id, NULL AS line, NULL AS wrong FROM dependency
-            WHERE needs_id = ended.job_id AND met IS NULL
+        of_all.wrong,
+        ARRAY(
+            SELECT job_id FROM dependency
+            WHERE needs_id = ANY(of_all.ids) AND met IS NULL
             LIMIT 10000
-        )
-        UNION ALL
-        SELECT NULL, line, NULL FROM turn WHERE job_id = ended.job_id
-        UNION ALL
-        SELECT NULL, NULL, told.wrong
-        FROM (
-            SELECT
+        ),
+        ARRAY(SELECT line FROM turn WHERE job_id = ANY(of_all.ids))
+    INTO wrong, waiting, lines
+    FROM (
+        SELECT
+            array_agg(job_id) AS ids,
+            min(
                 CASE
-                    WHEN (ended.state = 'succeeded') <> (ended.reason = 'succeeded')
-                        OR (ended.state = 'cancelled')
-                        <> (ended.reason IN ('cancelled', 'dependency_failed'))
-                        OR ended.state NOT IN ('succeeded', 'failed', 'cancelled', 'dead')
+                    WHEN (state = 'succeeded') <> (reason = 'succeeded')
+                        OR (state = 'cancelled') <> (reason IN ('cancelled', 'dependency_failed'))
+                        OR state NOT IN ('succeeded', 'failed', 'cancelled', 'dead')
                         THEN 'state_has_its_reason'
-                    WHEN num_nulls(ended.token, ended.nonce)
-                        NOT IN (0, CASE WHEN ended.state = 'cancelled' THEN 2 ELSE 0 END)
+                    WHEN num_nulls(token, nonce)
+                        NOT IN (0, CASE WHEN state = 'cancelled' THEN 2 ELSE 0 END)
                         THEN 'token_whole'
-                    WHEN ended.worker_id IS NOT NULL AND (
-                            ended.state <> 'succeeded' OR ended.finished_at < ended.claimed_at
-                            OR num_nulls(
-                                ended.lane_id, ended.ready_at, ended.claimed_at, ended.devices,
-                                ended.gpu_seconds
-                            ) > 0
+                    WHEN worker_id IS NOT NULL AND (
+                            state <> 'succeeded' OR finished_at < claimed_at
+                            OR num_nulls(lane_id, ready_at, claimed_at, devices, gpu_seconds) > 0
                         )
                         THEN 'attempt_whole'
-                END AS wrong
-        ) AS told
-        WHERE told.wrong IS NOT NULL
-    ) AS found;
+                END
+            ) AS wrong
+        FROM ended
+    ) AS of_all;
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION 'an impossible outcome: %', wrong
             USING ERRCODE = 'check_violation', CONSTRAINT = wrong, TABLE = 'outcome';
     END IF;
-    IF lines IS NOT NULL THEN
+    IF lines <> '{}' THEN
         DELETE FROM turn USING ended WHERE turn.job_id = ended.job_id;
     END IF;
-    IF num_nonnulls(waiting, lines) > 0 THEN
-        PERFORM forge_release(coalesce(waiting[1 : 10000], '{}'), coalesce(lines, '{}'));
+    IF waiting <> '{}' OR lines <> '{}' THEN
+        PERFORM forge_release(waiting, lines);
     END IF;
     RETURN NULL;
 END $$;
