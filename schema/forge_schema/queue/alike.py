@@ -118,10 +118,7 @@ def _places(count: int) -> list[str]:
 
 
 def _varied(jobs: Sequence[Mapping[str, Any]], stem: str) -> str:
-    """Return the fields `VARIED` of jobs as JSON, with the separator between two.
-
-    Two of them are in the payload even if they are empty.
-    """
+    """Return the fields `VARIED` of jobs as JSON, with the separator between two."""
     # Written all at once, with the stem between, which nobody could know before.
     every: list[object] = [stem] * (2 * len(jobs) - 1)
     every[::2] = map(_own, jobs)
@@ -130,7 +127,9 @@ def _varied(jobs: Sequence[Mapping[str, Any]], stem: str) -> str:
 
 def _own(fields: Mapping[str, Any]) -> dict[str, Any]:
     # In two thirds of the time that a loop takes.
-    own = {"command": fields["command"], "env": fields["env"]}
+    own = {"command": fields["command"]}
+    if env := fields["env"]:
+        own["env"] = env
     if arguments := fields["arguments"]:
         own["arguments"] = arguments
     if parameters := fields["parameters"]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from forge_schema.database.pool import Database, DatabaseUser, Row
 from forge_schema.job_filter import Filter
-from forge_schema.model.job import job_unknown, with_shares
+from forge_schema.model.job import job_unknown
 from forge_schema.model.reading import Place
 from forge_schema.model.results import most_telling
 from forge_schema.model.spec import (
@@ -19,6 +19,7 @@ from forge_schema.model.spec import (
     RUNS,
     SECRET,
     SPOT,
+    as_asked,
 )
 from forge_schema.model.states import Verdict
 from forge_schema.model.stored import BYTES, CHUNKS, PAGE
@@ -47,7 +48,7 @@ class Jobs(DatabaseUser):
         row = self._database.row("job", again=True, job_id=job_id)
         if row is None:
             raise job_unknown(job_id)
-        return {**row, "spec": with_shares(row["spec"], {})}
+        return {**row, "spec": as_asked(row["spec"])}
 
     def jobs(
         self,
@@ -278,7 +279,7 @@ class JobStory:
         fields = {name: row[name] for name in row if name not in {"spec", "version"}}
         return row["version"], {
             **fields,
-            **with_shares(row["spec"], {}),
+            **as_asked(row["spec"]),
             "labels": labels,
             "kind": str(row["kind"]),
         }

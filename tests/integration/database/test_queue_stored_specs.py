@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.model.fields import is_name
-from forge_schema.model.spec import MAX_INTEGER, YEAR_S, JobSpec, Resources
+from forge_schema.model.spec import MAX_INTEGER, UNASKED, YEAR_S, JobSpec, Resources, as_asked
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -69,7 +69,10 @@ def test_whatever_a_spec_accepts_is_stored_and_read_back(rig: Rig, wanted: JobSp
         wanted.queue,
         wanted.priority,
     )
-    assert stored["spec"] == wanted.payload()
+    assert stored["spec"] == as_asked(wanted.payload())
+    asked, needs = wanted.resources, stored["spec"]["resources"]
+    assert stored["spec"]["image"] == wanted.image
+    assert [needs[name] for name in UNASKED] == [getattr(asked, name) for name in UNASKED]
     assert stored["timeout_s"] == wanted.timeout_s
 
 

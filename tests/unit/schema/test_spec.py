@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from forge_client import ClientError
 from forge_client.project.request import Request, refused
-from forge_schema.model.spec import JobSpec
+from forge_schema.model.spec import JobSpec, as_asked
 from forge_schema.model.states import Launcher
 from pydantic import ValidationError
 
@@ -105,6 +105,16 @@ def test_a_jobs_digest_is_that_of_older_versions_which_stored_it() -> None:
     assert named.content_digest() == DIGEST
     rich = JobSpec(name="j", owner="ann", command=["ls"], **RICH)
     assert rich.content_digest() == RICH_DIGEST
+
+
+def test_what_is_stored_has_no_default_but_those_that_workers_of_0_2_0_need() -> None:
+    stored = JobSpec(name="j", owner="ann", command=["ls"]).payload()
+    needed = {"cpus": 1.0, "gpus": 0, "memory_mb": None, "disk_mb": 10240}
+    assert stored.pop("resources") == needed
+    assert stored == {"command": ["ls"], "env": {}, "grace_s": 30, "checkpoint_interval_s": 30}
+    whole = as_asked({**stored, "resources": needed})
+    assert whole["image"] is None
+    assert whole["resources"] == {**needed, "accelerator": "any", "gpu_model": "*", "vram_mb": 0}
 
 
 def test_jobs_share_a_lane_exactly_if_they_share_a_shape_a_queue_and_an_owner() -> None:

@@ -1,7 +1,7 @@
 """The request for a job: its fields, which are all in `job_fields.py`, and their parts."""
 
 from forge_schema.model.spec.inputs import INPUT, SourceText
-from forge_schema.model.spec.job_spec import KEYS, VARIED, JobSpec
+from forge_schema.model.spec.job_spec import KEYS, VARIED, JobSpec, as_asked
 from forge_schema.model.spec.options import CODE, PANELS, Key, Option, option_of
 from forge_schema.model.spec.parts import (
     ALL_PORTS,
@@ -26,6 +26,7 @@ from forge_schema.model.spec.parts import (
     SECRET,
     SHOWN,
     SPOT,
+    UNASKED,
     YEAR_S,
     CheckpointSource,
     Environment,
@@ -67,6 +68,7 @@ __all__ = [
     "SECRET",
     "SHOWN",
     "SPOT",
+    "UNASKED",
     "VARIED",
     "YEAR_S",
     "CheckpointSource",
@@ -80,6 +82,7 @@ __all__ = [
     "SourceText",
     "Stall",
     "Tuning",
+    "as_asked",
     "has_folder",
     "is_folder_name",
     "option_of",

@@ -17,16 +17,16 @@ from forge_schema.model.spec.parts import (
     MAX_LABELS_BYTES,
     RESERVED_ENV,
     SHOWN,
+    UNASKED,
     sorted_json,
 )
 from forge_schema.model.states import DependencyKind, JobKind, Launcher
 
-# Fields with columns of their own. All others are in the payload, unless they have the default:
-# workers read them with `.get`.
+# Fields with columns of their own. All others are in the payload, unless they have the default.
 IN_COLUMNS = {"name", "owner", "queue", "priority", "bundle_digest", "labels", "target"}
 IN_COLUMNS |= {"max_failures", "max_losses", "max_preemptions", "backoff_s", "timeout_s"}
-IN_COLUMNS |= {"delay_s", "from_checkpoint", "idempotency_key"}
-# Fields in which the jobs of a sweep differ. The first two are always in the payload.
+IN_COLUMNS |= {"delay_s", "from_checkpoint", "idempotency_key", "sweep", "experiment"}
+# Fields in which the jobs of a sweep differ.
 VARIED = ("command", "env", "arguments", "parameters")
 
 
@@ -169,8 +169,7 @@ class JobSpec(JobFields):
 
     def varied(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Return the part of the payload in which the jobs of a sweep differ."""
-        optional = {name: content[name] for name in VARIED if name in content}
-        return {**optional, "command": self.command, "env": self.env}
+        return {name: content[name] for name in VARIED if name in content}
 
     def shared(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Return the rest of the payload."""
@@ -178,7 +177,8 @@ class JobSpec(JobFields):
         chosen = {"max_failures"} & self.model_fields_set
         return {
             **{name: content[name] for name in content.keys() - IN_COLUMNS - {*VARIED}},
-            "image": self.image,
+            # Workers look at these in every payload.
+            "env": {},
             "resources": self.resources.stored(),
             "checkpoint_interval_s": self.checkpoint_interval_s,
             "grace_s": self.grace_s,
@@ -196,6 +196,12 @@ class JobSpec(JobFields):
         # A commit between two submits of the same files changes nothing.
         content = {name: value for name, value in content.items() if name not in SHOWN}
         return hashlib.sha256(sorted_json(content).encode()).hexdigest()
+
+
+def as_asked(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored payload with the defaults that it leaves out and that readers look at."""
+    resources = {**UNASKED, **payload.get("resources", {})}
+    return {"image": None, **payload, "resources": resources}
 
 
 KEYS = {key.name: key for key in keys_of(JobSpec)}

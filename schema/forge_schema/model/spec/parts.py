@@ -265,13 +265,19 @@ class Resources(KnownFields, BaseModel):
         """Return the resources as stored with the job; None is a share of the worker."""
         shape = self.shape()
         shape |= {name: shape[name] or None for name in ("cpus", "memory_mb")}
-        unset = {name for name in ("spot", "max_price") if shape[name] is None}
-        return {name: value for name, value in shape.items() if name not in unset}
+        unasked = {**UNASKED, "spot": None, "max_price": None}
+        return {name: value for name, value in shape.items() if value != unasked.get(name, ...)}
 
     def wishes(self) -> dict[str, Any]:
         """Return what the shape has as labels of the price, and of spot machines."""
         price = {} if self.max_price is None else {MAX_PRICE: self.max_price}
         return price if self.spot is None else {**SPOT_WISHES[self.spot], **price}
+
+
+# Stored only if a job asks for something else; workers of every version do without.
+UNASKED = {
+    name: Resources.model_fields[name].default for name in ("accelerator", "gpu_model", "vram_mb")
+}
 
 
 class Tuning(KnownFields, BaseModel):

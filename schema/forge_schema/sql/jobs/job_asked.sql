@@ -1,9 +1,9 @@
 -- A job's request: its row, and the lane and shape that it shares with others, with the `version` of
--- the row. If its source
--- checkpoint is gone, the request is for the newest one of the source job.
+-- the row. If its source checkpoint is gone, the request is for the newest one of the source job.
 SELECT
-    job.name, job.owner, job.kind, job.sweep, job.spec, job.bundle_digest, -job.nice AS priority,
-    job.max_failures, job.max_losses, job.max_preemptions, job.backoff_s, job.timeout_s,
+    job.name, job.owner, job.kind, job.sweep, job.experiment, job.spec, job.bundle_digest,
+    -job.nice AS priority, job.max_failures, job.max_losses, job.max_preemptions, job.backoff_s,
+    job.timeout_s,
     lane.queue, shape.labels, shape.target, source.from_checkpoint,
     job.xmin::text AS version
 FROM job
