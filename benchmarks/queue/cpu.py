@@ -82,7 +82,7 @@ def beside(tree: Path | None, rounds: int, wanted: str = "") -> Iterator[str]:
     kinds = [f"{kind} {other} | {own} | ratio" for kind in ("Python", "backend")]
     yield f"| CPU µs a job, and bytes of WAL | {' | '.join(kinds)} | WAL {other} | {own} |"
     yield "|---|---|---|---|---|---|---|---|---|"
-    with ExitStack() as held, cluster() as url:
+    with cluster() as url, ExitStack() as held:
         here = HERE.parents[1]
         also = () if tree else ("floor",)
         sides = [Side(tree or here, url, "before", *also), Side(here, url, "now")]
