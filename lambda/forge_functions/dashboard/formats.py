@@ -43,6 +43,8 @@ SHORT = {
 }
 UNITS = {"j": ", J", "s": "", "mb": "", "at": ""}
 SHARES = {"goodput", "progress"}
+# What a job requests if it says nothing.
+UNSAID = {"cpus", "memory_mb", "vram_mb"}
 DURATIONS = {"d": "{n} d", "h": "{n} h", "min": "{n} min", "s": "{n} s"}
 
 
@@ -197,12 +199,20 @@ def is_duration(column: str) -> bool:
 
 def reported(value: object, column: str) -> Markup | str:
     """Format a value of a report's column, by what its name says that it is."""
+    if isinstance(value, bool):
+        return t("yes") if value else t("no")
+    if isinstance(value, int | float | Decimal):
+        return _measured(value, column)
     if isinstance(value, str):
         return reason(value) if column == "reason" else clipped(value)
-    if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
-        return clipped(str(cell(value))) if isinstance(value, dict | list) else cell(value)
-    if value == 0 and column in {"cpus", "memory_mb"}:
-        return t("a share")
+    if isinstance(value, dict):
+        return clipped(", ".join(f"{key}={brief(one)}" for key, one in value.items())) or NONE
+    return clipped(str(cell(value))) if isinstance(value, list) else cell(value)
+
+
+def _measured(value: float | Decimal, column: str) -> Markup | str:
+    if not value and column in UNSAID:
+        return NONE if column == "vram_mb" else t("a share")
     if is_duration(column):
         return duration(float(value))
     if column.endswith("_mb"):

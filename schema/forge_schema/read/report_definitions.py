@@ -218,7 +218,7 @@ REPORTS: dict[str, Report] = {
         order="job_id",
     ),
     "lost_time": Report(
-        "the time that each interrupted attempt cost, in seconds",
+        "the time that each interrupted attempt cost",
         ReportGroup.USE,
         ("owner", "queue", "name", "worker_id", "worker", "reason", "day", "displaced_by"),
         {

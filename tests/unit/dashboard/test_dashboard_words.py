@@ -12,6 +12,7 @@ import forge_functions.dashboard
 import polib
 import pytest
 from forge_functions.dashboard import words
+from forge_functions.dashboard.formats import heading, reported
 from forge_functions.dashboard.page import MARKS, THEMES, environment
 from forge_schema.explain.past import ADVICE, CORRECT_IT, READ_OUTPUT, RETRY_IT, UPLOADED_ANEW
 from forge_schema.model.notifications import DeliveryState
@@ -170,3 +171,28 @@ def test_a_count_takes_the_form_of_its_language(language: str, said: list[str]) 
         for count in (1, 2)
     ]
     words.reads("en", None)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "head", "shown"),
+    [
+        ("leased_s", 339.5, "Assigned", "5 min 40 s"),
+        ("gpu_seconds", 0, "GPU seconds", "0 s"),
+        ("memory_mb", 0, "Memory", "a share"),
+        ("peak_memory_mb", 2048, "Peak memory", "2 GiB"),
+        ("share_5m", 0.5, "Share within 5 min", "50\u202f%"),
+        ("energy_j", 1234.5, "Energy, J", "1,234.5"),
+        ("accepted", False, "Accepted", "no"),
+        ("parameters", {"lr": 0.1, "on": True}, "Parameters", "lr=0.1, on=true"),
+        (
+            "message",
+            "Traceback\nline 2",
+            "Message",
+            '<span title="Traceback\nline 2">Traceback</span>',
+        ),
+    ],
+)
+def test_a_report_is_read_without_its_column_names(
+    column: str, value: object, head: str, shown: str
+) -> None:
+    assert (heading(column), str(reported(value, column))) == (head, shown)
