@@ -4,21 +4,16 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 # A command makes fifty thousand objects as it starts, none of them garbage. Looking for some again
 # and again would take a tenth of its time.
 gc.set_threshold(200_000)
-# None of pydantic's plugins is of use here, and looking for them reads the metadata of all
-# installed packages; what looks for them takes a while to import, too.
-if os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__") == "__all__":
-    _loader = ModuleType("pydantic.plugin._loader")
-    vars(_loader)["get_plugins"] = tuple
-    sys.modules.setdefault(_loader.__name__, _loader)
+from forge_schema.program import standard_streams, without_plugins_of_pydantic
 
-from forge_schema.program import standard_streams
+without_plugins_of_pydantic()
 
+# isort: split
 from forge_client.cli.quick.arguments import Declined, commands, name_as_typed, parsed
 from forge_client.cli.show import narration
 from forge_client.errors import ClientError, ExitCode, as_client_error

@@ -6,6 +6,9 @@ linux.required()
 
 from forge_schema.program import lean  # it makes the imports below cheaper
 
+# It retries functions, and no coroutines of tornado, which comes with notebooks.
+lean.without("tornado", "stamina")
+
 # isort: split
 import gc
 import json

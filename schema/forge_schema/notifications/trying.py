@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from smtplib import SMTPException, SMTPRecipientsRefused, SMTPResponseException
 from threading import Timer
 from typing import TypeAlias
 
@@ -39,7 +38,8 @@ DEADLINE_S = 10.0
 # A mail server looks into a letter before it answers. RFC 5321 allows more; a claim outlasts it.
 LETTER_S = 60.0
 LONGEST_WHY = 300
-FAILURES = (OSError, HTTPException, SMTPException, ValueError)
+# Those of smtplib are among the first.
+FAILURES = (OSError, HTTPException, ValueError)
 
 
 class AddressRefused(OSError):
@@ -187,6 +187,8 @@ def saying_why(seconds: float = DEADLINE_S) -> Iterator[None]:
 
 def _why(error: Exception, seconds: float) -> str:
     """Return why a try failed, for the owner of a notification: no address that is not theirs."""
+    from smtplib import SMTPRecipientsRefused, SMTPResponseException  # noqa: PLC0415 - only for this
+
     # smtplib says of its own time-out that the connection was closed.
     if TimeoutError in {type(error), type(error.__context__)}:
         return f"the receiver did not answer within {duration_text(seconds)}"

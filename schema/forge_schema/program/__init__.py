@@ -2,6 +2,7 @@
 
 import os
 import sys
+from types import ModuleType
 
 
 def standard_streams() -> None:
@@ -12,3 +13,15 @@ def standard_streams() -> None:
     for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115  of the whole program
+
+
+def without_plugins_of_pydantic() -> None:
+    """Have pydantic look for no plugins, unless a variable of its own says which.
+
+    None is of use here, looking for them reads the metadata of all installed packages, and what
+    looks for them takes a while to import, too.
+    """
+    if "PYDANTIC_DISABLE_PLUGINS" not in os.environ:
+        loader = ModuleType("pydantic.plugin._loader")
+        vars(loader)["get_plugins"] = tuple
+        sys.modules.setdefault(loader.__name__, loader)

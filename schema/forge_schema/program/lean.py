@@ -8,13 +8,15 @@ import gc
 import sys
 from importlib import import_module, metadata
 
+from forge_schema.program import without_plugins_of_pydantic
+
 # Loaded modules are no garbage; looking for some again and again would take a tenth of the start.
 USUAL = gc.get_threshold()
 gc.set_threshold(200_000)
 sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: not to be imported
 
 
-def _without(hidden: str, module: str) -> None:
+def without(hidden: str, module: str) -> None:
     """Import a module for which another is not installed; it is for whoever imports it later."""
     if module in sys.modules:
         return
@@ -45,4 +47,5 @@ def loaded() -> None:
     gc.set_threshold(*USUAL)
 
 
-_without("rich", "structlog")
+without_plugins_of_pydantic()
+without("rich", "structlog")
