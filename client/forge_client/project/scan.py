@@ -55,6 +55,14 @@ def _require_project(root: Path) -> None:
     )
 
 
+def require_folder(folder: Path) -> None:
+    """Check that there is a folder; `InvalidInput` if there is none."""
+    if not folder.exists():
+        raise not_packed(
+            f"folder {folder} does not exist", code="folder_missing", hint="check the path"
+        )
+
+
 def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
     """List the content of a bundle of `folder`.
 
@@ -69,10 +77,7 @@ def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
     Raises:
         InvalidInput: there is no such folder, or it has entries that cannot be packed.
     """
-    if not folder.exists():
-        raise not_packed(
-            f"folder {folder} does not exist", code="folder_missing", hint="check the path"
-        )
+    require_folder(folder)
     if not folder.is_dir():
         raise not_packed(
             f"{folder} is not a folder",

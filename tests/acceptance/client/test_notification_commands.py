@@ -71,6 +71,6 @@ def test_a_notification_from_its_first_day_to_its_last(ann: Command) -> None:
     # The one that could not be sent was given up for it.
     assert [(one["event"], one["state"]) for one in shown] == [("test", "sent")]
     assert "0 failed deliveries will be sent again" in ann(NOTE, "retry", "--name", "ops").stderr
-    assert ann(NOTE, "remove", "ops").returncode == 0
+    assert ann(NOTE, "remove", "ops", "--yes").returncode == 0
     told(ann(NOTE, "remove", "ops"), 3, "no notification 'ops'", "forge notification list")
     told(ann(NOTE, "add", "ops"), 3, "no notification 'ops'", "--slack URL or --email")

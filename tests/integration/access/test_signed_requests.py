@@ -66,8 +66,8 @@ def test_what_is_signed_is_all_that_the_server_acts_on(signer: Signer) -> None:
     body = {"jobs": [{"name": "\u00e9", "command": ["true"], "env": {"A": "b"}}]}
     assert signer.post("/api/v1/queue/submit", body)["job_ids"]
     assert signer.get("/api/v1/queue/jobs?count=1&owner=ann&state=ready&state=running")["items"]
-    assert signer.call("PUT", "/api/v1/queue/templates/a%20b%2Fc", {"spec": {}}).is_success
-    assert signer.get("/api/v1/queue/templates/a%20b%2Fc?owner=a%6En")["name"] == "a b/c"
+    assert signer.call("PUT", "/api/v1/queue/templates/a%26b%2Fc", {"spec": {}}).is_success
+    assert signer.get("/api/v1/queue/templates/a%26b%2Fc?owner=a%6En")["name"] == "a&b/c"
 
 
 def nonces(signer: Signer) -> int:

@@ -64,8 +64,8 @@ def lacking(name: str, job: dict[str, Any], says: str, **comes: Any) -> Case:  #
 
 def paused(scene: Scene) -> int:
     scene.worker()
-    scene.admin.set_queue("night shift", {"paused": True})
-    return scene.submit(queue="night shift")
+    scene.admin.set_queue("night&shift", {"paused": True})
+    return scene.submit(queue="night&shift")
 
 
 def spent(scene: Scene) -> int:
@@ -304,7 +304,7 @@ CASES = [
          cure=lambda s: s.worker(labels={
              **PLAIN, "forge.secret.A": f",0123,{owner_mark('ann')},", "forge.secret.B": "*"})),
     Case("paused", paused, Outlook.HELD, Chance.STARTS, "resume_queue",
-         says="forge queue resume 'night shift'"),
+         says="forge queue resume 'night&shift'"),
     Case("budget spent", spent, Outlook.HELD, Chance.STARTS, "raise_budget", says="ann",
          cure=granted),
     Case("queue's jobs", limited("queue", 0, max_jobs=1), Outlook.HELD, Chance.STARTS,

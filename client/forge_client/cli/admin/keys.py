@@ -18,7 +18,13 @@ from forge_client.cli.options import names
 from forge_client.cli.options.command_line import VerbNames
 from forge_client.cli.options.selection import SureOption, ask
 from forge_client.cli.options.session import backend_of, settings_of
-from forge_client.cli.options.values import Expires, FormatOption, lasting, read_public_key
+from forge_client.cli.options.values import (
+    Expires,
+    FormatOption,
+    ServerOption,
+    lasting,
+    read_public_key,
+)
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago
 from forge_client.connection import reached, vouched
@@ -124,9 +130,10 @@ def revoke(context: typer.Context, key: KeyId, yes: SureOption = False) -> None:
     """Revoke a key permanently, or end a session; with oidc:PERSON, all sessions of a person."""
     with backend_of(context) as backend:
         rows = [row for row in backend.admin.api_keys() if key in {row.id, row.acts_for}]
-        of = f" of {rows[0].owner}, with the role {rows[0].role}" if rows else ""
-        lost = f"what uses the key {key}{of} is refused from then on"
-        ask(f"Revoke the key {key}?", yes=yes, lost=lost)
+        if rows or ":" in key:
+            of = f" of {rows[0].owner}, with the role {rows[0].role}," if rows else ""
+            lost = f"what uses the key {key}{of} is refused from then on"
+            ask(f"Revoke the key {key}?", yes=yes, lost=lost)
         backend.admin.revoke_key(key)
     narration.say(f"API key {key} revoked")
 
@@ -156,10 +163,7 @@ def invite(
     expires: Annotated[
         str | None, typer.Option("--expires", help="Lifetime of the line, e.g. 1d. Default: 7d.")
     ] = None,
-    server: Annotated[
-        str | None,
-        typer.Option("--server", help="The server's URL for them, if it is another there."),
-    ] = None,
+    server: ServerOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Print a line for each person, with which the person gets a key of their own.

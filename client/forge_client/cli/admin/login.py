@@ -25,6 +25,7 @@ from forge_schema.service.caller import key_of_invitation
 from forge_schema.service.verb import API
 
 from forge_client.cli.options.session import settings_of
+from forge_client.cli.options.values import typed_url
 from forge_client.cli.show import narration
 from forge_client.errors import ClientError, ExitCode, InvalidInput, NotAllowed, as_client_error
 from forge_client.http import Server, logins
@@ -168,7 +169,7 @@ def logout(
 def _server(context: typer.Context, url: str | None = None) -> Server:
     settings = settings_of(context)
     if url is not None:
-        settings = settings.model_copy(update={"url": url})
+        settings = settings.model_copy(update={"url": typed_url(url)})
     if settings.url is None:
         raise ClientError(
             "no server is named",

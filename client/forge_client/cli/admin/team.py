@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 from forge_schema.model.admin import Team, TeamChanges
-from forge_schema.model.quantities import names_text
+from forge_schema.model.quantities import counted, names_text
 
 from forge_client.backend import Backend
 from forge_client.cli.admin.queues import limits_text, used
@@ -87,7 +87,10 @@ def remove(context: typer.Context, team: TeamName, yes: SureOption = False) -> N
     with backend_of(context) as backend:
         its = backend.team(team)
         owners = f"; its owners stay: {names_text(its.owners, 5)}" if its.owners else ""
-        lost = f"with the team {team} go its limits ({limits_text(its)}) and what its keys see"
+        keys = [key for key in backend.admin.api_keys() if key.team == team and not key.revoked_at]
+        see = counted(len(keys), "key or invitation sees", "keys and invitations see")
+        lost = f"with the team {team} go its limits ({limits_text(its)})"
+        lost += f" and what {see}" if keys else ""
         ask(f"Remove the team {team}?", yes=yes, lost=f"{lost}{owners}")
         backend.admin.remove_team(team)
     narration.say(f"team {team} removed")

@@ -21,6 +21,7 @@ from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import (
     Expires,
     FormatOption,
+    ServerOption,
     WorkerLabelOption,
     lasting,
     read_public_key,
@@ -205,10 +206,7 @@ def add(
     expires: Annotated[
         str | None, typer.Option("--expires", help="Lifetime of the line, e.g. 7d. Default: 1d.")
     ] = None,
-    server: Annotated[
-        str | None,
-        typer.Option("--server", help="The server's URL for the machine, if it is another there."),
-    ] = None,
+    server: ServerOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Print a line to paste on another machine, which makes it a worker.
@@ -240,10 +238,7 @@ def add(
 @app.command()
 def upgrade(
     context: typer.Context,
-    server: Annotated[
-        str | None,
-        typer.Option("--server", help="The server's URL for the machines, if it is another there."),
-    ] = None,
+    server: ServerOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Print the line that upgrades each machine which has joined, to the server's version.

@@ -111,6 +111,9 @@ def in_our_words(error: Any) -> InvalidInput | None:  # noqa: ANN401 - typer hid
         return None
     text = _of_an_option(error) or _of_a_value(error) or error.format_message()
     text = text[:1].lower() + text[1:].removesuffix(".")
+    param = getattr(error, "param", None)
+    if error.ctx and type(error) is not typer.BadParameter and param and param.opts[0][0] == "-":
+        return InvalidInput(text, f"write {error.ctx.command_path} {param.opts[0]} …")
     told = type(error) is typer.BadParameter or "`" in text or "did you mean" in text
     if error.ctx is None or told:
         return InvalidInput(text)

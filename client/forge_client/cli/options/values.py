@@ -12,6 +12,7 @@ from forge_schema.model.quantities import seconds
 
 from forge_client.cli.show.output import Format
 from forge_client.errors import ClientError, InvalidInput
+from forge_client.http import checked_url
 
 FormatOption = Annotated[
     Format, typer.Option("--output", "-o", envvar="FORGE_OUTPUT", help="How to print the data.")
@@ -28,6 +29,22 @@ Expires = Annotated[
 WorkerLabelOption = Annotated[
     list[str] | None,
     typer.Option("--label", help="NAME=VALUE set by the admin; the worker cannot change it."),
+]
+
+
+def typed_url(url: str | None) -> str | None:
+    """Return a server's URL from the command line; `InvalidInput` if it is none."""
+    try:
+        return url and checked_url(url)
+    except ClientError as error:
+        raise InvalidInput(error.message, error.hint) from error
+
+
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server", callback=typed_url, help="The server's URL from there, if it is another one."
+    ),
 ]
 LENGTH = 32
 # The bytes before the 32 bytes of the key: the algorithm's name in DER (RFC 8410), and in
@@ -58,7 +75,8 @@ def span(option: str, text: str) -> timedelta:
     except OverflowError:
         raise InvalidInput(f"{option} {text!r} is too long", "write 12h or 30d") from None
     except ValueError as error:
-        raise InvalidInput(f"{option}: {error}") from error
+        fault, _, hint = str(error).partition("; ")
+        raise InvalidInput(f"{option}: {fault}", hint) from error
     if duration < timedelta(seconds=1):
         raise InvalidInput(f"{option} {text!r} is below a second", "write 2s, 30m or 2d")
     return duration

@@ -164,7 +164,8 @@ def remove(
     """Remove a notification, and what it has not sent."""
     with backend_of(context) as backend:
         lost = "its secret and what it has not sent go with it"
-        ask(f"Remove the notification {name}?", yes=yes, lost=lost)
+        if any(row.name == name for row in backend.notifications.listed()):
+            ask(f"Remove the notification {name}?", yes=yes, lost=lost)
         backend.notifications.remove(name, owner=owner)
     narration.say(f"notification {name} removed")
 

@@ -18,6 +18,7 @@ from forge_client.cli.show.output import Column, Format, ago, inline
 from forge_client.connection import connect
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import nothing_to_keep
+from forge_client.project.scan import require_folder
 from forge_client.project.schema import text
 
 app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Templates: jobs kept by name.")
@@ -72,6 +73,7 @@ def keep(
 
     Options, and a command after `--`, override what is in forge.toml. The folder is not saved.
     """
+    require_folder(folder)
     project = Project.read(folder)
     given = {key: value for key, value in changes(context.params).items() if key != "name"}
     request = project.request().changed({**given, "command": job_command(context)})
@@ -141,6 +143,7 @@ def remove_input(
 ) -> None:
     """Remove a registered input. Jobs submitted with it keep its source."""
     with backend_of(context) as backend:
-        ask(f"Remove the registered input {name}?", yes=yes)
+        if any(row.name == name for row in backend.inputs()):
+            ask(f"Remove the registered input {name}?", yes=yes)
         backend.remove_input(name)
     narration.say(f"registered input {name} removed")
