@@ -6,6 +6,7 @@ import json
 import os
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import Mock
 
 import pytest
 from forge_worker.commands.doctor import lacking
@@ -253,3 +254,11 @@ def test_a_folder_in_memory_is_named_with_what_to_do(process: Bed, tmp_path: Pat
         )
     assert machine.condition.in_memory
     assert on_disk == []
+
+
+def test_a_folder_without_programs_is_named(
+    process: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.statvfs", lambda _: Mock(f_flag=os.ST_NOEXEC | os.ST_NOSUID))
+    told = [lack.what for lack in lacking(settings(process, worker_dir=str(tmp_path)))]
+    assert f"the worker's folder {tmp_path} is mounted noexec" in told

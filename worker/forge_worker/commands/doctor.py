@@ -38,7 +38,15 @@ def lacking(settings: WorkerSettings) -> list[Lack]:
 def _of_folder(settings: WorkerSettings) -> Iterator[Lack]:
     folder = settings.worker_dir
     # A look at a worker that never started makes no folder.
-    if folder.exists() and in_memory(folder.stat().st_dev):
+    if not folder.exists():
+        return
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        yield Lack(
+            f"the worker's folder {folder} is mounted noexec",
+            "programs and compiled packages of jobs there do not run: Permission denied",
+            "choose a folder elsewhere with --worker-dir (FORGE_WORKER_DIR), or mount it with exec",
+        )
+    if in_memory(folder.stat().st_dev):
         yield Lack(
             f"the worker's folder {folder} is in memory, not on a disk",
             "files of a job count as its memory: one that fills its disk may end as oom",
