@@ -51,7 +51,7 @@ def shows(done: CompletedProcess[str], *said: str) -> None:
 
 
 def test_a_schedule_from_its_first_day_to_its_last(ann: Command, database_url: str) -> None:
-    shows(ann(*ADD, "0 3 * * *", "--name", "x", "--dry-run", *COMMAND), "nothing was uploaded")
+    shows(ann(*ADD, "0 3 * * *", "--name", "x", "--dry-run", *COMMAND), "nothing was submitted")
     assert json.loads(ann("schedule", "list", "-o", "json").stdout) == []
     done = ann(
         *ADD, "0 3 * * 1-5", "--name", "nightly", "--timezone", "Europe/Berlin", "--gpu", "1",
