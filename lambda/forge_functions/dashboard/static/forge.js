@@ -97,11 +97,12 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
 
   // Requests by htmx.
   const isLive = (event) => event.detail.elt.hasAttribute("data-live");
+  const unread = (part) => $("[data-refusal]:not(:empty)", part);
   document.body.addEventListener("htmx:beforeRequest", (event) => {
     // What has ended hardly changes; an act refreshes it all the same.
     if (isLive(event) && resting && $("[data-over]", event.detail.elt)) return event.preventDefault();
     if (isLive(event)) waiting += 1;
-    else place(event.detail.elt)?.replaceChildren();
+    else $$("[data-refusal]").forEach((where) => where.replaceChildren());
   });
   // Where an act says that it failed: beside it, until it is read or there is another act.
   const place = (elt) => $("[data-refusal]", elt.closest("form") ?? document);
@@ -133,7 +134,7 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
   document.body.addEventListener("htmx:afterRequest", (event) => {
     if (!isLive(event)) return;
     const part = event.detail.xhr.getResponseHeader("X-Part");
-    if (part) had.set(event.detail.elt, part);
+    if (part && !unread(event.detail.elt)) had.set(event.detail.elt, part);
     waiting = Math.max(0, waiting - 1);
     // What it shows may be gone, which the page says when it is loaded again.
     if (lost && event.detail.xhr.status === 404) return location.reload();
@@ -158,6 +159,8 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
       return;
     }
     if (!isLive(event)) return;
+    // It was asked for before the act that failed.
+    if (unread(elt)) return event.preventDefault();
     elt.dataset.open = $$("details[open][id]", elt).map((d) => d.id).join(" ");
     scrolled = $$(".table-box", elt).map((box) => [box.scrollLeft, box.scrollTop]);
     hold(elt);
