@@ -72,8 +72,10 @@ CALLS = {
 }
 CALLS_OF_A_JOB = {
     "cancel": "cancel()",
+    "change": "change()",
     "checkpoints": "checkpoints()",
     "code": "code()",
+    "delete": "delete()",
     "logs": "logs()",
     "rerun": "rerun()",
     "retry": "retry()",
@@ -156,12 +158,12 @@ def in_calls(text: str, *, options: bool = False) -> str:
 
 def _call(command: re.Match[str]) -> str:
     words = command[1].split()
-    job = next((word for word in words if word.isdecimal() or word == "JOB"), None)
+    job = next((word for word in words if word.isdecimal()), None)
     for verb in (" ".join(words[:2]), words[0]):
         if verb in CALLS:
             return CALLS[verb]
-        if verb in CALLS_OF_A_JOB and job:
-            return f"client.job({job.lower()}).{CALLS_OF_A_JOB[verb]}"
+        if verb in CALLS_OF_A_JOB and "--sweep" not in words:
+            return f"{f'client.job({job})' if job else 'job'}.{CALLS_OF_A_JOB[verb]}"
     return command[0]
 
 
