@@ -53,12 +53,21 @@ class Submission:
 
     Args:
         lane_ids: the lanes found so far; it adds to them.
+        rehearsed_id: the id of a single job of which nothing will stay.
     """
 
-    def __init__(self, database: Database, actor: str, lane_ids: LaneIds) -> None:
+    def __init__(
+        self,
+        database: Database,
+        actor: str,
+        lane_ids: LaneIds,
+        *,
+        rehearsed_id: int | None = None,
+    ) -> None:
         self.database = database
         self.actor = actor
         self._lane_ids = lane_ids
+        self._rehearsed_id = rehearsed_id
         self._alike: Alike | None = None
 
     def submit(self, specs: Sequence[JobSpec], *, any_owner: bool) -> list[int]:
@@ -93,6 +102,7 @@ class Submission:
             groups=to_json(groups).decode(),
             actor=self.actor,
             any_owner=any_owner,
+            rehearsed_id=self._rehearsed_id,
         )
         assert row is not None  # noqa: S101 - the statement selects one row always
         if row["conflicts"]:
@@ -113,7 +123,7 @@ class Submission:
         alike = self._alike
         if specs and alike is not None and alike.has(specs):
             return alike
-        if not specs or not is_plain(specs[0]):
+        if self._rehearsed_id or not specs or not is_plain(specs[0]):
             return None
         alike = self._alike = Alike(specs[0])
         return alike if alike.has(specs[1:]) else None

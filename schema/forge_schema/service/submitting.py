@@ -6,6 +6,7 @@ Commands that submit nothing import neither the model of a job nor what stores o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from secrets import choice
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -41,9 +42,11 @@ NewJobs = Annotated[
 ]
 TEMPLATE = "/queue/templates/{name:path}"
 INPUT = "/queue/inputs/{name}"
-# Completes any config to a job, so that the rest can be checked.
 # What a job that is only looked at does without: files, and a key that another has.
 UNSEEN = dict.fromkeys(("bundle_digest", "image_tar", "git", "idempotency_key"))
+# Ids of such jobs, so that they take none of the queue's; each has its own.
+REHEARSED = range(1 << 62, 1 << 63)
+# Completes any config to a job, so that the rest can be checked.
 SAMPLE = {"name": "sample", "command": ["sample"], "owner": "sample"}
 
 
@@ -113,7 +116,8 @@ class Submitting(Verbs):
         job = self._jobs_of(specs)[0].model_copy(update=UNSEEN)
         with self._database.transaction() as outer, outer.transaction(force_rollback=True):
             database = Rehearsal(outer)
-            submission = Submission(database, self.caller.actor, {})
+            own_id = choice(REHEARSED)
+            submission = Submission(database, self.caller.actor, {}, rehearsed_id=own_id)
             (job_id,) = submission.submit([job], any_owner=self.caller.admin)
             return explain(database, job_id, workers=0)
 

@@ -16,7 +16,7 @@ from forge_client.errors import ExitCode
 from forge_client.http import Server
 from forge_client.http.backend import HttpBackend
 from forge_client.plain.unpacking import OF_ONE_FILE
-from forge_client.sdk.functions import FunctionJob
+from forge_client.sdk.function_jobs import FunctionJob
 from forge_client.sdk.job import Job
 from forge_client.settings import QueueConnection
 from forge_schema.model.states import Role

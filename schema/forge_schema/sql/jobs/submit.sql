@@ -78,10 +78,15 @@ judged AS MATERIALIZED (
     FROM spending
     WINDOW request AS (PARTITION BY owner)
 ),
--- The name of the sequence is looked up once, not for each job.
+-- The name of the sequence is looked up once, not for each job. A job that is only rehearsed brings
+-- its id, for a sequence would not take back its own.
 input AS MATERIALIZED (
     SELECT
-        nextval((SELECT pg_get_serial_sequence('job', 'id')::regclass)) AS id, each.*
+        coalesce(
+            %(rehearsed_id)s::bigint,
+            nextval((SELECT pg_get_serial_sequence('job', 'id')::regclass))
+        ) AS id,
+        each.*
     FROM (
         SELECT
             r.place, r.name, r.asked_key, r.idempotency_key, r.content_digest,

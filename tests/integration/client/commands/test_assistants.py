@@ -156,7 +156,8 @@ def test_a_job_is_planned_run_again_and_run_by_its_schedule(client: Client, tmp_
         True,
     ) * 2
     assert ("would submit 2 jobs" in swept, client.jobs()) == (True, [])
-    assert "'x' is submitted" in ask(client, "submit", **given)
+    # A plan takes no number.
+    assert "job 1 'x' is submitted" in ask(client, "submit", **given)
     again = ask(client, "rerun", job="x", command="false", fields={"priority": 3})
     newest, _ = client.jobs()
     assert (f"job {newest.job_id} 'x' is submitted" in again, newest.priority) == (True, 3)
