@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SILENT_S = 120.0
 SHOWN = 5
-MAKE_ROOM = "make room on its machine, or change the worker's limits (docs/worker-settings.md)"
+CURE = "cure that on its machine, or change the worker's settings (docs/worker-settings.md)"
 ON_A_DISK = (
     "files of a job count as its memory there: choose a folder on a disk, with --worker-dir of"
     " `forge-worker` or --dir of `forge up`"
@@ -145,6 +145,6 @@ def _troubles(worker: WorkerInfo) -> Iterator[tuple[str, str]]:
     """Yield what keeps a worker's machine from jobs, or spoils them, and what to do."""
     seen = worker.condition
     if why := seen.get("constrained"):
-        yield f"{worker.name} takes no jobs: {why}", MAKE_ROOM
+        yield f"{worker.name} takes no jobs: {why}", CURE
     if seen.get("in_memory"):
         yield f"the folder of {worker.name} is in memory", ON_A_DISK

@@ -7,6 +7,7 @@ after it, so none is missing but those that were removed in between.
 
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,8 +16,10 @@ import psycopg
 from forge_schema.database import hold
 from forge_schema.database.pool import Database
 from forge_schema.database.statements import statement
+from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import counted, size_text
 from forge_schema.read.audit import Audit
+from forge_schema.read.overview import UNNAMED_STORE, other_store
 from forge_schema.storage import Store, open_store
 from forge_schema.storage.file_store import FileStore
 
@@ -49,7 +52,8 @@ def backup(connection: QueueConnection, folder: Path, say: Say) -> Path:
     Cut short, it leaves the earlier backups in the folder whole.
 
     Raises:
-        ClientError: the database or a store does not answer, or an object reads differently.
+        ClientError: the database or a store does not answer, an object reads differently, or the
+            store is not the queue's.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     dump = folder.absolute() / f"queue-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.dump"
@@ -57,6 +61,7 @@ def backup(connection: QueueConnection, folder: Path, say: Say) -> Path:
     with translated():
         with as_client_error():
             source, target = open_store(connection.store()), _store_in(folder)
+        _require_its_own(checked_url(connection.database_url), source)
         before = copy(source, target)
         try:
             postgres_programs.dump(checked_url(connection.database_url), unnamed)
@@ -68,6 +73,20 @@ def backup(connection: QueueConnection, folder: Path, say: Say) -> Path:
     say(f"{dump.name}: {size_text(dump.stat().st_size)}")
     say(f"{counted(after.all, 'object')}; {new} of them new, {size_text(nbytes)}")
     return dump
+
+
+def _require_its_own(url: str, source: Store) -> None:
+    """Refuse a store without the queue's objects: the backup would lack them."""
+    other = ""
+    # What else is wrong with the database, its dump says.
+    with suppress(ForgeError), Database(url, size=1, prepare=False) as database:
+        other = other_store(database, source.url, source.size)
+    if other not in {"", UNNAMED_STORE}:
+        raise ClientError(
+            f"the queue keeps its objects in {other}, not in {source.url}",
+            hint="give that one as --store-url, or copy its objects into this one",
+            code="store_elsewhere",
+        )
 
 
 def restore(connection: QueueConnection, folder: Path, say: Say) -> Restored:

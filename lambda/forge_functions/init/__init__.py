@@ -20,7 +20,7 @@ from forge_schema.database.pool import Database, explained
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import Role
 from forge_schema.program import faults
-from forge_schema.read.overview import other_store
+from forge_schema.read.overview import has_objects, other_store
 from forge_schema.storage import open_store
 from forge_schema.storage.probe import probe, require_fit
 from forge_schema.storage.store_url import split
@@ -201,10 +201,16 @@ def _require_its_own(given: Answers, server: Mapping[str, str]) -> None:
     with _environment(server), Database(server["FORGE_DATABASE_URL"], size=1) as database:
         store = open_store(server["FORGE_STORE_URL"])
         other = other_store(database, store.url, store.size)
+        empty = not has_objects(database)
     told = f"the queue in this database keeps its objects in {other}, not in {store.url}"
-    if other and (kept := read(given.file).get("FORGE_STORE_URL")) in {other, store.url}:
-        say(f"beware: {told}; here it was {kept}")
-    elif other:
+    kept = read(given.file).get("FORGE_STORE_URL")
+    if not other or (empty and kept == other):
+        return
+    if kept == store.url:
+        say(f"beware: {told}, which it was here before, too")
+    elif kept == other:
+        raise StoreElsewhere(told, hint="copy them there first, and run this again")
+    else:
         raise StoreElsewhere(
             told,
             hint="give a database of its own with --database-url; or, for a second server of that"

@@ -123,11 +123,13 @@ SHORTER = {
 }
 # Pydantic counts the characters of a text as items.
 LENGTH = re.compile(r"Value should have at (least|most) (\d+) items? after validation, not")
+# A model, of whose name those who write a table know nothing.
+INSTANCE = re.compile(r"(Input should be a valid dictionary) or (?:an )?instance of \w+")
 
 
 def plainly(message: str) -> str:
     """Return pydantic's message in our words, and without its prefix."""
-    message = message.removeprefix("Value error, ")
+    message = INSTANCE.sub(r"\1", message.removeprefix("Value error, "))
     return shorter(PLAINLY.get(message, message))
 
 

@@ -26,6 +26,8 @@ COMMITTED_AFTER = timedelta(seconds=60)
 DAYS = 14
 # A burst on the first day says nothing about the next ones.
 LEAST_DAYS = 1.0
+# The store of a queue whose servers have named none yet.
+UNNAMED_STORE = "another store"
 
 
 class OverviewReader(DatabaseUser):
@@ -222,7 +224,12 @@ def other_store(database: Database, url: str, size: Callable[[str], int | None])
     if known == url or (keys and all(size(key) is not None for key in keys)):
         return ""
     # None is remembered before a server has started since the upgrade.
-    return known or ("another store" if keys else "")
+    return known or (UNNAMED_STORE if keys else "")
+
+
+def has_objects(database: Database) -> bool:
+    """Tell whether a queue keeps any objects; without, any store would do."""
+    return bool((database.row("known_store", again=True) or {}).get("keys"))
 
 
 def remember_store(database: Database, url: str, size: Callable[[str], int | None]) -> str:

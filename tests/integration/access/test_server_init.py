@@ -20,6 +20,8 @@ from forge_functions import init
 from forge_functions.init import answers, service
 from support.client.command import command
 from support.ports import free_port
+from support.queue.holder import Holder
+from support.queue.live import live
 from support.waiting import eventually
 from support.warm.process import Warm
 
@@ -145,6 +147,14 @@ def test_a_machine_becomes_a_server_and_stays_what_it_is(
     assert {name for name in after if after[name] != before[name]} == {"server.pem", "server.key"}
     assert works(folder, url, key, monkeypatch)
 
+    before = state(folder)
+    with live(empty_database_url) as queue:
+        queue.submit()
+        Holder(queue, f"file://{folder}/state/store").write(b"one\n")
+    elsewhere = run(folder, "--store-url", f"file://{folder}/elsewhere")
+    assert "copy them there first" in elsewhere.stderr
+    assert (elsewhere.returncode, state(folder)) == (1, before), elsewhere.stderr
+
 
 def _verb(verb: str, folder: Path, *words: str) -> tuple[int, str]:
     """Return how a verb of what was made ended, and all that it printed."""
@@ -167,7 +177,7 @@ def _is_cared_for(folder: Path) -> None:
     code, told = _verb("start", folder)
     assert (code, told.count("started forge-")) == (0, 2), told
     code, told = _verb("stop", folder / "none")
-    assert (code, "there is no server in" in told) == (1, True), told
+    assert (code, "there is no server in" in told) == (2, True), told
 
 
 def test_lines_for_people_and_machines_vouch_for_its_authority(

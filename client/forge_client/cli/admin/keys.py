@@ -190,6 +190,7 @@ def invite(
             line = invitation_line(url, made.text, trust)
             lines.append({"owner": owner, "key": made.id, "line": line})
             if form is Format.TABLE:
+                narration.say(f"for {owner}:")
                 # At once: what fails for the next person keeps nobody from the line.
                 print(line, flush=True)  # noqa: T201 - the data
     if form is not Format.TABLE:

@@ -81,8 +81,10 @@ def keep(
     if not any(spec.values()):
         raise nothing_to_keep(folder)
     with connect(settings_of(context, project)) as backend:
+        there = any(kept.name == name for kept in backend.templates())
         backend.keep_template(name, spec)
-    narration.say(f"saved as {name}; use it with `forge submit --template {name}`")
+    saved = "saved over the one before" if there else "saved"
+    narration.say(f"{saved} as {name}; use it with `forge submit --template {name}`")
 
 
 @app.command()

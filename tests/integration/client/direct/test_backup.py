@@ -14,6 +14,7 @@ from forge_client.settings import QueueConnection
 from forge_schema.database.hold import is_held
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.read.audit import Audit
+from forge_schema.read.overview import remember_store
 from forge_schema.storage import open_store
 from support.queue.holder import Holder
 from support.queue.live import live
@@ -90,6 +91,23 @@ def test_a_second_backup_copies_what_is_new_and_the_newest_is_restored(
     restore(target, folder, said.append)
     with Client(database_url=target.database_url, store_url=target.store_url) as client:
         assert "".join(client.job(held.grant.fence.job_id).logs()) == "one\ntwo\n"
+
+
+def test_the_store_of_another_queue_is_not_backed_up_in_its_place(
+    source: QueueConnection, folder: Path, tmp_path: Path
+) -> None:
+    with live(source.database_url) as queue:
+        queue.submit()
+        key = Holder(queue, source.store()).write(b"one\n")
+        store = open_store(source.store())
+        assert not remember_store(queue.database, store.url, store.size)
+        (tmp_path / "empty").mkdir()
+        wrong = QueueConnection(source.database_url, (tmp_path / "empty").as_uri())
+        with pytest.raises(ClientError, match=f"its objects in {store.url}, not in") as told:
+            backup(wrong, folder, print)
+        assert (told.value.code, [*folder.iterdir()]) == ("store_elsewhere", [])
+        open_store(wrong.store()).put(key, b"one\n")
+        assert backup(wrong, folder, print).exists()
 
 
 def test_a_restore_says_how_many_objects_are_gone(
