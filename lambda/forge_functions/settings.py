@@ -7,7 +7,7 @@ from datetime import timedelta
 from importlib.metadata import version
 from typing import Annotated, Self
 
-from forge_schema.access.names import check_person
+from forge_schema.access.names import check_team
 from forge_schema.model.states import Role
 from forge_schema.program import faults
 from pydantic import (
@@ -40,7 +40,7 @@ def _accounts(text: object) -> object:
 
 
 def _team(name: str) -> str:
-    check_person(name, "a team")
+    check_team(name)
     return name
 
 

@@ -126,8 +126,6 @@ def plain_value(name: str, value: Any, *, kind: str, field: str = "", **bounds: 
     from forge_client.project.written import READERS  # noqa: PLC0415 - not for all who import this
 
     unit = field.removeprefix(name)
-    if unit == "_s" and value and not isinstance(value, str):
-        raise ValueError(name)
     value = UNITS.get(unit, READERS.get(name, lambda same: same))(value)
     if unit or (kind == "float" and type(value) is int):
         value = float(value)

@@ -10,16 +10,8 @@ from threading import Lock
 from typing import Annotated, Any, Self
 
 from forge_schema.model.errors import plainly
-from forge_schema.model.spec import CODE, KEYS, Option
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PositiveInt,
-    ValidationError,
-    model_validator,
-)
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from forge_schema.model.spec import CODE, Option
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from forge_client.errors import ClientError
 from forge_client.project import FILE
@@ -67,20 +59,6 @@ class Project(Request):
         ProjectConnection,
         Option("Where the queue is; FORGE_* variables and options come before it.", typed=False),
     ] = ProjectConnection.model_construct()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _times_have_units(cls, given: Any) -> Any:  # noqa: ANN401 - any input
-        """Refuse a number as a time: for some programs it is seconds, for others minutes."""
-        for key in KEYS.values():
-            place = (key.table, key.name) if key.table else (key.name,)
-            number = _has(given, place) and _at(given, place)
-            if key.unit == "_s" and type(number) in {int, float} and number:
-                text = f'{number} has no unit; write "{number}s" or "{number}m"'
-                fault = PydanticCustomError("no_unit", "{text}", {"text": text})
-                error = InitErrorDetails(type=fault, loc=place, input=number)
-                raise ValidationError.from_exception_data(cls.__name__, [error])
-        return given
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -155,12 +133,6 @@ def naming_the_file(folder: Path, requests: Sequence[Request]) -> Iterator[None]
                 what = f"line {line}, column {column}: {error.message}"
                 raise _wrong(path, what, error.hint) from error
         raise
-
-
-def _at(table: Any, place: Sequence[str]) -> Any:  # noqa: ANN401 - TOML has no narrower type
-    for key in place:
-        table = table[key]
-    return table
 
 
 def _has(table: Any, place: Sequence[str]) -> bool:  # noqa: ANN401 - TOML has no narrower type

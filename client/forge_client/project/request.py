@@ -90,13 +90,11 @@ def several(given: Iterable[str] | str) -> list[str]:
     return [given] if isinstance(given, str) else list(given)
 
 
-_DurationText = Annotated[str, Field(pattern=rf"^\s*(0+(\.0+)?|({PART.pattern}\s*)+)\s*$")]
+_DurationText = Annotated[str, Field(pattern=rf"^\s*(\d+(\.\d+)?|({PART.pattern}\s*)+)\s*$")]
 _SizeText = Annotated[str, Field(pattern=r"^\s*\d+(\.\d+)?\s*[KkMmGgTt]?([Ii]?[Bb])?\s*$")]
 
-Duration = Annotated[
-    float, BeforeValidator(seconds, json_schema_input_type=Literal[0] | _DurationText)
-]
-"""Seconds, from text such as `1h30m`; from a number only where Python gives it."""
+Duration = Annotated[float, BeforeValidator(seconds, json_schema_input_type=float | _DurationText)]
+"""Seconds, from a number or from text such as `1h30m`."""
 
 Capacity = Annotated[int, BeforeValidator(capacity, json_schema_input_type=_SizeText)]
 """Bytes of memory or disk, from text such as `512MiB`."""

@@ -26,6 +26,7 @@ OWN_FORM = {
     "parameters",
     "arguments",
 }
+BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 # Known only from the models; a title would only repeat the key.
 LEFT_OUT = {"title", "default", "$ref", "description"}
 # In text, a number that must not be 0.
@@ -85,13 +86,12 @@ def _bound(ours: Schema, queues: Schema, theirs: Mapping[str, Schema]) -> None:
 
 
 def _bound_with_unit(ours: Schema, theirs: Schema) -> None:
-    """Add to the text of a time or a size, and to the number 0, that it is not 0."""
-    if theirs.get("exclusiveMinimum") != 0:
-        return
-    if "anyOf" in ours:
-        ours["anyOf"] = [form for form in ours["anyOf"] if "pattern" in form]
+    """Add the bounds of a time, which may be a number, and that it is not 0 to its text."""
     for form in ours.get("anyOf", [ours]):
-        form["pattern"] = form["pattern"].replace("^", NOT_ZERO, 1)
+        if form.get("type") == "number":
+            form.update({name: it for name, it in theirs.items() if name in BOUNDS})
+        elif theirs.get("exclusiveMinimum") == 0:
+            form["pattern"] = form["pattern"].replace("^", NOT_ZERO, 1)
 
 
 def _default(ours: Schema, model: type[BaseModel]) -> None:
@@ -100,8 +100,7 @@ def _default(ours: Schema, model: type[BaseModel]) -> None:
         field = model.model_fields.get(key) or model.model_fields.get(f"{key}_s")
         default = field.get_default() if field else None
         if isinstance(default, str | int | float):
-            time = key not in model.model_fields
-            form["default"] = f"{default:g}s" if time else getattr(default, "value", default)
+            form["default"] = getattr(default, "value", default)
 
 
 def _describe(ours: Schema, model: type[BaseModel]) -> None:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 SHOWN = 5
 # Of files that programs run.
 SCRIPTS = {*RUNNERS, ".ipynb"}
-INTERPRETERS = ("python", "bash", "sh")
 FILE_NAME = re.compile(r"[\w.-][\w./-]*")
 
 
@@ -310,8 +309,9 @@ def _tell_command(request: Request, listing: Listing, narrator: Narrator) -> Non
             " of its words as one of the list"
         )
     elif absent := _absent(request, listing):
-        if _is_needed(request):
-            raise InvalidInput(absent, code="option_invalid")
+        # No job writes a notebook that it then runs.
+        if is_notebook(request.command) and not _has_others(request):
+            raise InvalidInput(absent)
         narrator.warn(absent)
     # A launcher and a notebook's runner take the file; a handler is no program.
     elif request.launcher or request.handler or is_notebook(request.command):
@@ -325,12 +325,10 @@ def _tell_command(request: Request, listing: Listing, narrator: Narrator) -> Non
         )
 
 
-def _is_needed(request: Request) -> bool:
-    """Tell whether nothing can make the script that a command runs before it runs it."""
-    program = (request.command or [""])[0]
+def _has_others(request: Request) -> bool:
+    """Tell whether a job has other files than these: of an image, or of another's checkpoint."""
     ways = (*(getattr(request, way) for way in IMAGE_WAYS), request.from_checkpoint)
-    runs = Path(program).suffix in SCRIPTS or Path(program).name.startswith(INTERPRETERS)
-    return runs and not request.handler and not any(ways)
+    return any(ways)
 
 
 def _absent(request: Request, listing: Listing) -> str:

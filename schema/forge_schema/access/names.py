@@ -39,8 +39,20 @@ def check_name(name: str, of: str) -> None:
 def check_worker(name: str) -> None:
     """Check a worker's name, which stands in paths; `NameInvalid` if no worker can have it."""
     check_name(name, "a worker")
+    _check_one_word(name, "a worker")
     if not is_folder_name(name):
         raise NameInvalid(f"{name!r} cannot be the name of a worker", hint="choose one without /")
+
+
+def check_team(name: str) -> None:
+    """Check a team's name, which people type; `NameInvalid` if no team can have it."""
+    check_person(name, "a team")
+    _check_one_word(name, "a team")
+
+
+def _check_one_word(name: str, of: str) -> None:
+    if any(map(str.isspace, name)):
+        raise NameInvalid(f"{name!r} cannot be the name of {of}", hint="choose one without spaces")
 
 
 def check_person(name: str, of: str = "an owner") -> None:

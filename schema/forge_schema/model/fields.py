@@ -51,8 +51,11 @@ UNSEEN = (
 # Not seen either, but names of some scripts need them: Hindi's both, Persian's the first.
 NON_JOINER, JOINER = "\u200c", "\u200d"
 VIRAMA = 9
-NAME = rf"(?!\.\.?$)[^\s{UNSEEN}]+"
-OF_NAMES = f"use up to {counted(NAME_LENGTH, 'visible character')}, no spaces, and not only . or .."
+NAME = rf"(?!\.\.?$)[^\s{UNSEEN}]([^{UNSEEN}]*[^\s{UNSEEN}])?"
+OF_NAMES = (
+    f"use up to {counted(NAME_LENGTH, 'visible character')}, without spaces at the ends, and not"
+    " only . or .."
+)
 # The limit of Postgres's index on an attempt's artifacts.
 PATH_BYTES = 2000
 DOCUMENT_BYTES = 256 << 10

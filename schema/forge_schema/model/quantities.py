@@ -23,19 +23,17 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", re.IGNORECASE)
 
 
 def seconds(text: object) -> float:
-    """Return a duration, often text, in seconds, as a number is.
+    """Return a duration, often text, in seconds. A bare number is in seconds.
 
     Raises:
-        ValueError: it is not a duration, or a text without a unit: for some, that is minutes.
+        ValueError: it is not a duration.
     """
     if isinstance(text, int | float) and not isinstance(text, bool):
         return float(text)
     if isinstance(text, timedelta):
         return text.total_seconds()
     if isinstance(text, str) and _NUMBER.fullmatch(text):
-        if number := float(text):
-            raise ValueError(f"{text!r} has no unit; write {number:g}s or {number:g}m")
-        return number
+        return float(text)
     return span(text)
 
 

@@ -423,10 +423,10 @@ class Admin(Verbs):
     @verb("PATCH", TEAM, ADMIN, errors=(404,), tag="admin")
     def change_team(self, name: Word, changes: SomeOfTeam) -> Team:
         """Have owners join and leave a team, which is made unless there is one. Idempotent."""
-        from forge_schema.access.names import check_person
+        from forge_schema.access.names import check_person, check_team
 
         if not changes.leave:
-            check_person(name, "a team")
+            check_team(name)
         for owner in changes.join:
             check_person(owner)
         return Team.model_validate(self._limits.set_team(name, changes))

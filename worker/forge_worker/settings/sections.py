@@ -60,17 +60,7 @@ CommaList = Annotated[list[str], NoDecode, BeforeValidator(split_commas)]
 ServerUrls = Annotated[list[str], NoDecode, BeforeValidator(server_urls)]
 OptionalPath = Annotated[Path | None, BeforeValidator(lambda text: text or None)]
 Percent = Annotated[float, Field(gt=0, le=100)]
-
-
-def _seconds(text: object) -> float:
-    """Return a duration in seconds, as a number is: all other times of a worker are in them."""
-    try:
-        return float(text) if isinstance(text, str) else seconds(text)
-    except ValueError:
-        return seconds(text)
-
-
-Duration = Annotated[PositiveFloat, BeforeValidator(_seconds)]
+Duration = Annotated[PositiveFloat, BeforeValidator(seconds)]
 
 
 # Deferred: only the whole is read, and what pydantic makes of each part is not used.

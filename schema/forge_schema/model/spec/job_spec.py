@@ -22,10 +22,11 @@ from forge_schema.model.spec.parts import (
 )
 from forge_schema.model.states import DependencyKind, JobKind, Launcher
 
-# Fields with columns of their own. All others are in the payload, unless they have the default.
+# Fields with columns of their own. All others are in the payload, unless they have the default: so
+# is the experiment, too, which workers tell jobs of.
 IN_COLUMNS = {"name", "owner", "queue", "priority", "bundle_digest", "labels", "target"}
 IN_COLUMNS |= {"max_failures", "max_losses", "max_preemptions", "backoff_s", "timeout_s"}
-IN_COLUMNS |= {"delay_s", "from_checkpoint", "idempotency_key", "sweep", "experiment"}
+IN_COLUMNS |= {"delay_s", "from_checkpoint", "idempotency_key", "sweep"}
 # Fields in which the jobs of a sweep differ.
 VARIED = ("command", "env", "arguments", "parameters")
 
