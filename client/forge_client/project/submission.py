@@ -232,9 +232,17 @@ def repeated(job: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
         for name in ("labels", "env", "inputs", "resources", "tuning", "stall")
         if fields.get(name)
     }
+    if _gets_gpus(kept.get("resources", {}), fields.get("resources", {})):
+        tables["resources"].pop("cpus")
     if fields.get("secrets"):
         tables["secrets"] = list(dict.fromkeys([*kept.get("secrets", ()), *fields["secrets"]]))
     return {**kept, **{name: value for name, value in fields.items() if value != {}}, **tables}
+
+
+def _gets_gpus(had: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Tell whether a job gets GPUs, and so a share of CPUs instead of the one it had unasked."""
+    unasked = had.get("cpus") == 1 and not had.get("gpus")
+    return unasked and bool(given.get("gpus")) and "cpus" not in given
 
 
 def _lost_on_one_machine(job: Mapping[str, Any]) -> frozenset[str]:

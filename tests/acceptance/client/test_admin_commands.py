@@ -247,8 +247,10 @@ def test_a_template_is_kept_shown_used_and_removed(admin: Command, project: Path
     planned = admin("submit", project, "--template", "nightly", "--dry-run", "-o", "json")
     job_planned = json.loads(planned.stdout)["job"]
     assert (job_planned["command"], job_planned["queue"]) == (["ls", "-l"], "night")
-    again = admin("rerun", job, "--priority", "7", "--dry-run", "-o", "json")
-    assert json.loads(again.stdout)["job"]["priority"] == 7
+    again = admin("rerun", job, "--priority", "7", "--gpus", "1", "--dry-run", "-o", "json")
+    planned_again = json.loads(again.stdout)["job"]
+    # With GPUs comes a share of CPUs, as at the first submit.
+    assert (planned_again["priority"], "cpus" in planned_again["resources"]) == (7, False)
     assert len(rows(admin, "ps")) == 1
     assert admin("template", "remove", "nightly", "--yes").returncode == 0
     told(admin("template", "show", "nightly"), 3, "'nightly'")
