@@ -198,15 +198,16 @@ def test_what_a_jobs_state_forbids(connected: Command) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("--priority", "5000", "priority: "),
-        ("--env", "FORGE_JOB_ID=1", "FORGE_JOB_ID is reserved"),
-        ("--cpus", "0", "cpus: must be greater than 0"),
+        ("--priority", "5000", "--priority: must be at most 1000"),
+        ("--env", "FORGE_JOB_ID=1", "--env: FORGE_JOB_ID is reserved"),
+        ("--cpus", "0", "--cpus: must be at least 0.01"),
         ("--config", "nothing", "no template 'nothing'"),
     ],
 )
 def test_a_job_that_cannot_be(connected: Command, option: str, value: str, said: str) -> None:
     done = connected("submit", ".", option, value, "--", "ls")
-    told(done, 3 if option == "--config" else 2, said)
+    lacking = option == "--config"
+    told(done, 3 if lacking else 2, said, hint=lacking)
     assert "body" not in done.stderr
     assert connected("ps", "-o", "jsonl").stdout == ""
 
@@ -219,7 +220,9 @@ def test_a_role_that_is_too_low(connected: Command, database_url: str) -> None:
 
 
 def test_a_missing_a_wrong_and_an_invalid_key(connected: Command, database_url: str) -> None:
-    told(connected("ps", FORGE_API_KEY=""), 7, "no API key", "FORGE_API_KEY")
+    told(connected("ps", FORGE_API_KEY=""), 7, "FORGE_API_KEY is empty", "forge login")
+    del connected.env["FORGE_API_KEY"]
+    told(connected("ps"), 7, "no API key", "FORGE_API_KEY")
     wrong = key(database_url)[:-1] + "x"
     done = connected("ps", FORGE_API_KEY=wrong)
     told(done, 7, "FORGE_API_KEY")

@@ -84,7 +84,7 @@ def started(
 def forge(started: tuple[Command, subprocess.Popen[str]]) -> Iterator[Command]:
     """The command, with a `forge up` that several tests share, so each must leave it running."""
     yield started[0]
-    tell_logs(started[0])
+    tell_logs(started[0].env["FORGE_DIR"])
 
 
 @pytest.fixture
@@ -342,7 +342,8 @@ def test_detached_it_is_found_from_anywhere_and_ended_by_down(down: Command, pro
         failed = down("up", "--detach", "--dir", f"{folder}-not", "--port", port)
     assert failed.returncode == 4
     assert (failed.stderr.count("error:"), failed.stderr.count("hint:")) == (1, 1)
-    assert f"did not come up: something else already answers on port {port}" in failed.stderr
+    assert f"error: something else already answers on port {port}" in failed.stderr
+    assert not Path(f"{folder}-not").exists()
     started = down("up", "--detach", "--dir", folder)
     try:
         assert started.returncode == 0, started.stderr

@@ -79,7 +79,7 @@ def test_the_list_shows_what_its_filter_says(api: Api, ann: Guest) -> None:
 def test_a_filter_that_cannot_be_read_is_shown_with_its_place(ann: Guest) -> None:
     shown = ann.page("/jobs?q=net+staet:ready")
     assert "<mark>staet:ready</mark>" in shown
-    assert "the keys are state, owner" in html.unescape(shown)
+    assert "The keys are state, owner" in html.unescape(shown)
     assert 'value="net staet:ready"' in shown
     assert "<mark>" in ann.page(f"/jobs?q=%22{EVIL.replace(chr(34), '')}")
 

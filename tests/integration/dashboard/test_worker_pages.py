@@ -155,7 +155,7 @@ def test_a_new_worker_is_shown_its_token_once(api: Api, admin: Reader) -> None:
     # Sending the form again makes no second worker.
     again = admin.post("/workers/new", shown="/workers/new", **fields)
     assert again.status_code == 409
-    assert "choose another name" in again.text
+    assert "Choose another name" in again.text
     line = admin.post(
         "/workers/new", shown="/workers/new", **{**fields, "name": "gpu-8", "gives": "line"}
     )
@@ -189,7 +189,7 @@ def test_only_a_worker_that_is_away_can_be_deleted(api: Api, admin: Reader) -> N
     assert "It can be deleted once it is offline" in admin.page(here)
     refused = admin.post(f"{here}/delete", shown=here)
     assert refused.status_code == 409
-    assert "drain it, stop it" in refused.text
+    assert "Drain it, stop it" in refused.text
     api.rig.registry.disconnect(worker.id, worker.machine.boot_id)
     assert "It can be deleted once" not in admin.page(here)
     assert admin.post(f"{here}/delete", shown=here).headers["location"] == "/workers"

@@ -28,7 +28,7 @@ RESOURCES = st.builds(
     gpus=st.integers(0, 64),
     gpu_model=NAMES,
     vram_mb=st.integers(0, MAX_INTEGER),
-    cpus=st.floats(0, 4096, exclude_min=True),
+    cpus=st.floats(0.01, 4096),
     memory_mb=st.integers(1, MAX_INTEGER),
     disk_mb=st.integers(1, MAX_INTEGER),
 )
@@ -111,7 +111,7 @@ def test_the_largest_labels_that_a_spec_accepts_are_stored(rig: Rig) -> None:
         {"env": {"LD_PRELOAD": "x"}},
         {"env": {"NVIDIA_VISIBLE_DEVICES": "all"}},
         {"priority": 1001},
-        {"cpus": 0},
+        {"cpus": 0.0099},
         {"cpus": float("nan")},
         {"cpus": float("inf")},
         {"gpus": -1},

@@ -143,7 +143,7 @@ def test_job_whose_files_take_its_memory_is_told_so(docker: Bed) -> None:
         assert f"the worker's folder {folder} is in memory" in worker.output
         small = Resources(cpus=0.5, memory_mb=32, disk_mb=200)
         row = docker.ended(docker.script(FILLS_ITS_DISK, resources=small, max_failures=0))
-        assert (row["state"], row["reason"]) == ("dead", "oom")
+        assert (row["state"], row["reason"]) == ("dead", "oom"), (row["exit_code"], row["detail"])
         assert row["detail"].endswith(" count as memory: the worker's folder is in memory")
         assert worker.leave() == 0
 

@@ -86,7 +86,7 @@ def test_what_is_wrong_is_said(client: Client) -> None:
     for code, exit_code, act in (
         ("notification_invalid", 2, lambda: client.add_notification("n", webhook="ftp://x")),
         ("notification_not_found", 3, lambda: client.add_notification("n")),
-        ("option_invalid", 2, lambda: client.add_notification("n", slack="x", email="a@b")),
+        ("invalid_input", 2, lambda: client.add_notification("n", slack="x", email="a@b")),
         ("filter_invalid", 2, lambda: client.add_notification("n", email="a@b", query="nam:x")),
         ("spec_invalid", 2, lambda: client.add_notification("n", email="a@b", events=["odd"])),
         ("notification_not_found", 3, lambda: client.test_notification("n")),

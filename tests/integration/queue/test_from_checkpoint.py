@@ -125,7 +125,7 @@ def test_a_retry_begins_with_the_checkpoint_that_somebody_chose(
     job, running = trained(rig)
     rig.finish(running, Reason.TIMEOUT)
     with reaching(way, rig, (tmp_path / "store").as_uri()) as client:
-        for unknown, code in (("1.7", "checkpoint_unknown"), (f"{job + 1}:1.0", "option_invalid")):
+        for unknown, code in (("1.7", "checkpoint_unknown"), (f"{job + 1}:1.0", "invalid_input")):
             with pytest.raises(ClientError) as refused:
                 client.job(job).retry(from_checkpoint=unknown)
             assert refused.value.code == code

@@ -34,11 +34,11 @@ def in_a_folder_of_its_own(home: Path, below: str | None = None) -> Iterator[Com
     try:
         yield made
     finally:
-        tell_logs(made)
+        tell_logs(folder)
         shutil.rmtree(folder)
 
 
-def tell_logs(forge: Command) -> None:
+def tell_logs(folder: str) -> None:
     """Print its processes' logs, for failed tests."""
-    for said in Path(forge.env["FORGE_DIR"]).glob("logs/*"):
+    for said in Path(folder).glob("logs/*"):
         sys.stderr.write(f"{said.name}:\n{said.read_text()}")
