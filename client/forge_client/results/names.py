@@ -67,17 +67,17 @@ def _meant(name: str, known: Collection[str]) -> str:
 
 
 def joining(name: str, owners: Collection[str], known: Sequence[Team]) -> str:
-    """Return a remark on a new team that is like another one, and on owners who leave theirs."""
+    """Return a remark on a new team that is like another or takes owners of one, and on these."""
     names = [team.name for team in known]
     near = "" if name in names else _meant(name, names)
-    remarks = [f"the team {name} is new{near}"] if near else []
     before = {
         team.name: [owner for owner in owners if owner in team.owners]
         for team in known
         if team.name != name
     }
     left = [f"no longer in {own}: {', '.join(who)}" for own, who in before.items() if who]
-    return "; ".join([*remarks, *left])
+    is_new = name not in names and (near or left)
+    return "; ".join([*([f"the team {name} is new{near}"] if is_new else []), *left])
 
 
 def require_members(team: TeamStatus, owners: Sequence[str]) -> None:

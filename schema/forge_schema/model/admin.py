@@ -1,7 +1,7 @@
 """Models of queues, owners' limits, API keys and callers."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Annotated, Literal, NamedTuple, Self
 
@@ -276,6 +276,16 @@ class ApiKey(Record):
     team: str | None = None
     everyone: bool = False
     invitation: bool = False
+
+
+def open_invitations(keys: Iterable[ApiKey], owner: str, now: datetime) -> list[str]:
+    """Return the ids of the invitations that an owner can still accept."""
+    return [
+        key.id
+        for key in keys
+        if key.invitation and key.owner == owner and key.revoked_at is None
+        and key.expires_at is not None and key.expires_at > now
+    ]  # fmt: skip
 
 
 class Secret(NamedTuple):

@@ -79,6 +79,7 @@ def test_a_schedule_from_its_first_day_to_its_last(ann: Command, database_url: s
     by_hand = ann("schedule", "run", "nightly")
     shows(by_hand, "'nightly' is queued")
     shows(ann("show", by_hand.stdout.strip()), "schedule nightly, due ")
+    shows(ann(*ADD, "0 4 * * *", "--name", "nightly", *COMMAND), "saved over the one before: next")
     shows(ann("schedule", "remove", "nightly", "--yes"), "removed")
     told(ann("schedule", "show", "nightly"), 3, "ann has no schedule 'nightly'", "schedule list")
 

@@ -64,12 +64,18 @@ def test_people_of_a_file_get_keys_of_their_own(api: Api, tmp_path: Path) -> Non
     for words, code, said in (
         (["invite", "bad/name", "--team", "nlp"], 2, "cannot be the name of an owner"),
         (["invite", "zed", "--team", "nlpp"], 0, "the team nlpp is new: did you mean nlp?"),
-        (["invite", "zed", "--team", "vision"], 0, "no longer in nlpp: zed"),
+        (["invite", "zed", "--team", "vision"], 0, "team vision is new; no longer in nlpp: zed"),
+        (["invite", "--file", "nope.txt"], 2, "'nope.txt' does not exist"),
         (["team", "leave", "nlp", "ann@lab", "zed"], 3, "zed is not in nlp"),
         (["team", "leave", "nowhere", "zed"], 3, "no team 'nowhere'"),
     ):
         refused = forge(*words)
         assert (refused.returncode, said in refused.stderr) == (code, True), refused.stderr
+    keys = json.loads(forge("key", "list", "-o", "json").stdout)
+    first, second = (key["id"] for key in keys if key["owner"] == "zed")
+    revoked = forge("key", "revoke", first, "--yes")
+    assert f"`forge key revoke {second}` ends it" in revoked.stderr, revoked.stderr
+    assert "another" not in forge("key", "revoke", second, "--yes").stderr
     assert api.rig.rows("SELECT owner FROM owner_quota WHERE team = 'nlp'") == [
         {"owner": "ann@lab"}
     ]
@@ -133,4 +139,9 @@ def test_people_are_invited_on_the_page_of_keys(api: Api, tmp_path: Path) -> Non
     program, *words = shlex.split(line)
     accepted = command(tmp_path)(*words)
     assert (program, "as ann (submitter)" in accepted.stderr) == ("forge", True), accepted.stderr
+    (key,) = api.rig.rows("SELECT id FROM api_key WHERE owner = 'ann'")
+    root.act("/keys/invite", **{**given, "people": "ann"})
+    root.http.headers.update({"HX-Request": "true", "HX-Current-URL": f"{api.url}/keys"})
+    said = root.act("/keys/revoke", key=key["id"]).headers["hx-trigger"]
+    assert "ann can still accept an invitation in the list" in said
     root.close()

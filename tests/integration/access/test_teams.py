@@ -162,6 +162,12 @@ def test_who_leaves_sees_the_team_no_more_and_its_other_viewers_do(api: Api, roo
     job = api.rig.submit(owner="cem")
     found = [who.call("GET", f"{JOBS}/{job}").status_code for who in (ann, ben, eva)]
     assert found == [404, 404, 200]
+    # Whom an admin moves sees the new team with the key; the trail tells whence.
+    api.rig.submit(owner="cleo")
+    assert (seen(ann), seen(ben)) == (["cleo"], [])
+    said = "detail -> 'moved_from' AS moved"
+    moves = api.rig.rows(f"SELECT {said} FROM event WHERE action = 'team set' ORDER BY at, id")
+    assert [row["moved"] for row in moves if row["moved"]] == [{"ann": "nlp"}]
     # Not even if a team gets the name again: nobody has given these keys that one.
     root.call("DELETE", f"{TEAMS}/nlp")
     root.call("PATCH", f"{TEAMS}/nlp", {"join": ["cem"]})

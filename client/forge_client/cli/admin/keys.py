@@ -1,13 +1,20 @@
 """`forge key` and `forge invite`: API keys, and lines with which people get one of their own."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
-from forge_schema.model.admin import ApiKey, NotAPerson, Team, invitation_line, people_of
+from forge_schema.model.admin import (
+    ApiKey,
+    NotAPerson,
+    Team,
+    invitation_line,
+    open_invitations,
+    people_of,
+)
 from forge_schema.model.quantities import duration_text, span_text
 from forge_schema.model.states import Role
 from forge_schema.proxies import is_loopback
@@ -129,13 +136,19 @@ def rotate(context: typer.Context, key: KeyId, form: FormatOption = Format.TABLE
 def revoke(context: typer.Context, key: KeyId, yes: SureOption = False) -> None:
     """Revoke a key permanently, or end a session; with oidc:PERSON, all sessions of a person."""
     with backend_of(context) as backend:
-        rows = [row for row in backend.admin.api_keys() if key in {row.id, row.acts_for}]
+        known = backend.admin.api_keys()
+        rows = [row for row in known if key in {row.id, row.acts_for}]
         if rows or ":" in key:
             of = f" of {rows[0].owner}, with the role {rows[0].role}," if rows else ""
             lost = f"what uses the key {key}{of} is refused from then on"
             ask(f"Revoke the key {key}?", yes=yes, lost=lost)
         backend.admin.revoke_key(key)
     narration.say(f"API key {key} revoked")
+    others = (row for row in known if row.id != key)
+    owner = rows[0].owner if rows and not rows[0].acts_for else ""
+    for still in open_invitations(others, owner, datetime.now(UTC)):
+        again = f"{owner} can still accept another invitation"
+        narration.say(f"{again}: `forge key revoke {still}` ends it", "yellow")
 
 
 def _until(lasts: timedelta | None) -> str:
@@ -150,7 +163,10 @@ def invite(
     file: Annotated[
         Path | None,
         typer.Option(
-            "--file", help="More of them: a line each, OWNER or OWNER TEAM.", dir_okay=False
+            "--file",
+            help="More of them: a line each, OWNER or OWNER TEAM.",
+            exists=True,
+            dir_okay=False,
         ),
     ] = None,
     team: Annotated[

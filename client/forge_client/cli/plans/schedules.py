@@ -97,8 +97,10 @@ def add(
             return
         (spec,) = uploaded(backend, whole)
         spec.pop("owner", None)
+        before = {(one.owner, one.name) for one in backend.schedules()}
         kept = backend.keep_schedule(name, cron, spec, timezone=timezone, overlap=overlap)
-    narration.say(f"schedule {kept.name!r}: next at {_moment(kept.next_times[0])}")
+    over = ", saved over the one before" if (kept.owner, kept.name) in before else ""
+    narration.say(f"schedule {kept.name!r}{over}: next at {_moment(kept.next_times[0])}")
     output.show_one(kept, form, lambda: print(kept.name))  # noqa: T201 - the data
 
 

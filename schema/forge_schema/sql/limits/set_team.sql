@@ -38,9 +38,11 @@ gone AS (
     WHERE owner_quota.owner = before.owner AND before.owner = ANY(%(leave)s::text[])
     RETURNING owner_quota.owner
 ),
--- Who leaves a team, or is moved out of one, sees it no more.
-blind AS (
-    UPDATE api_key SET team = NULL
+-- Who leaves a team, or is moved out of one, sees it no more. Whom an admin moves sees the new one
+-- with the keys that saw the old one; what single sign-on says moves people, not keys.
+followed AS (
+    UPDATE api_key
+    SET team = CASE WHEN former.team <> %(name)s AND NOT %(by_issuer)s::boolean THEN %(name)s END
     FROM owner_quota AS former
     WHERE former.owner = api_key.owner AND former.team = api_key.team
         AND former.owner = ANY(
@@ -53,7 +55,10 @@ told AS (
         forge_now(), %(actor)s, 'team set',
         jsonb_build_object(
             'team', made.name, 'joined', array(SELECT owner FROM joined),
-            'left', array(SELECT owner FROM gone), 'max_jobs', max_jobs, 'max_gpus', max_gpus,
+            'left', array(SELECT owner FROM gone), 'moved_from', (
+                SELECT jsonb_object_agg(owner, team) FROM owner_quota
+                WHERE owner = ANY(%(join)s::text[]) AND team <> %(name)s
+            ), 'max_jobs', max_jobs, 'max_gpus', max_gpus,
             'guaranteed_gpus', guaranteed_gpus, 'gpu_hours_per_month', gpu_hours_per_month,
             'cost_per_month', cost_per_month, 'when_spent', when_spent
         )

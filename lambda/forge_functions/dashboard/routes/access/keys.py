@@ -4,7 +4,7 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Form, Request, Response
-from forge_schema.model.admin import invitation_line, people_of
+from forge_schema.model.admin import invitation_line, open_invitations, people_of
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import Text
 from forge_schema.model.states import Role
@@ -69,7 +69,13 @@ def invite_people(
 @router.post("/revoke")
 def revoke(request: Request, who: RulesByPage, shared: Shared, key: FormWord) -> Response:
     """Revoke a key or end a session."""
-    shared.service(who).admin.revoke_key(key)
+    admin = shared.service(who).admin
+    admin.revoke_key(key)
+    keys = admin.api_keys()
+    owner = next((one.owner for one in keys if one.id == key and not one.acts_for), "")
+    if open_invitations(keys, owner, who.now):
+        still = t("It is over. {owner} can still accept an invitation in the list.", owner=owner)
+        return after(request, PAGE, still)
     return after(request, PAGE, t("It is over."))
 
 
