@@ -43,11 +43,12 @@ def test_a_table_in_a_pipe_is_neither_coloured_nor_cut(capsys: pytest.CaptureFix
 def test_what_others_typed_does_not_speak_to_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    evil = "a\x1b]0;owned\x07\x1b[31m\x9b2J\rb"
+    evil = "a\x1b]0;owned\x07\x1b[31m\x9b2J\rb\nc"
     output.show([{"name": evil}], [("NAME", lambda row: row["name"])], Format.TABLE)
     printed = capsys.readouterr().out
     assert not set(printed) & set("\x1b\x07\x9b\r")
     assert "]0;owned" in printed
+    assert len(printed.splitlines()) == len(["title", "row"])
 
 
 def test_an_empty_list_is_still_json(capsys: pytest.CaptureFixture[str]) -> None:

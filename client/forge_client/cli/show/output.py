@@ -171,7 +171,7 @@ def table(
     rows: Sequence[Any], columns: Sequence[Column], width: int, drop: Sequence[str] = ()
 ) -> list[list[Cell]]:
     """Return a title row and rows, without the first columns to drop if the width is too small."""
-    cells = [(title, [_cell(read(row)) for row in rows]) for title, read in columns]
+    cells = [(title, [_in_line(_cell(read(row))) for row in rows]) for title, read in columns]
     kept = _fitting(cells, width, drop)
     titles = [(title, "bold") for title, _ in kept]
     return [titles, *(list(row) for row in zip(*(texts for _, texts in kept), strict=True))]
@@ -226,6 +226,12 @@ def _cell(value: object) -> Cell:
     # Text from other users must not send control codes to this terminal.
     text = CONTROLS.sub("�", "" if value is None else str(value))
     return text.expandtabs(), STATE_STYLES.get(text, "")
+
+
+def _in_line(cell: Cell) -> Cell:
+    """Return a cell of a row, which a name with a line break would cut in two."""
+    text, style = cell
+    return text.replace("\n", "�"), style
 
 
 def _write(line: str) -> None:
