@@ -110,7 +110,17 @@ class History:
             }
             for name, label in named.items()
         ]
-        return Chart(title, {"x": [row["at"].timestamp() for row in self.rows], "series": series})
+        return Chart(title, {"x": self._middles, "series": series, **self._bounds})
+
+    @property
+    def _middles(self) -> list[float]:
+        """An average is drawn in the middle of its time."""
+        return [(row["at"].timestamp() + row["until"].timestamp()) / 2 for row in self.rows]
+
+    @property
+    def _bounds(self) -> dict[str, object]:
+        since, until = self.rows[0]["at"], self.rows[-1]["until"]
+        return {"range": [since.timestamp(), until.timestamp()]}
 
     def _unit(self) -> tuple[str, float]:
         longest = max((row["longest_s"] or 0 for row in self.rows), default=0)

@@ -51,7 +51,6 @@ MARKS = {
     # states of a worker
     "connecting": Mark("\u2026", "wait"),
     "not connected yet": Mark("\u2026", "wait"),
-    "not joined yet": Mark("\u2026", "quiet"),
     "idle": Mark("\u25cb", "good"),
     "busy": Mark("\u25b8", "live"),
     "constrained": Mark("\u25b3", "warn"),

@@ -212,14 +212,15 @@ def use_over_time(
         worker_id: a worker that ran them; what waited is then not known.
 
     Returns:
-        rows with the time `at` which a step begins; how many jobs were `waiting` and `running` and
+        rows with the time `at` which a step begins, the first that has anything with that, and
+        `until` which it ends, the last now; how many jobs were `waiting` and `running` and
         how many GPUs they had, `gpus_held`, on average; how many `workers` with how many `gpus`
         were there; how many jobs began, `begun`, and how long these had waited, `mean_s` and
         `longest_s`.
     """
     step, number = SPANS[span]
     until = now.replace(second=0, microsecond=0) + MINUTE
-    wanted = {"scope": scope, "queue": queue, "worker_id": worker_id}
+    wanted = {"scope": scope, "queue": queue, "worker_id": worker_id, "now": now}
     with database.reporting() as connection:
         return run(
             connection, "use_over_time", {**wanted, "until": until, "step": step, "count": number}

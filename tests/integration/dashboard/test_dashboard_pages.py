@@ -231,7 +231,11 @@ def test_the_queues_count_the_gpus_of_all_machines_of_a_job(api: Api) -> None:
     api.rig.clock.advance(300)
     past = guest.page("/queues?part=history&over=6h&queue=default")
     chart = html.unescape(re.findall(r"data-chart='([^']*)'", past)[0])
-    assert len(json.loads(chart)["x"]) == 2, "it begins when the queue did"
+    drawn = json.loads(chart)
+    assert len(drawn["x"]) == 2, "it begins when the queue did"
+    since, until = drawn["range"]
+    assert until - since == 300, "and ends now"
+    assert since < drawn["x"][0] < drawn["x"][1] < until
     assert "Jobs waiting and running" in past
     # Both waited for all of the last whole step.
     assert '<td class="num">2</td>' in past

@@ -60,6 +60,7 @@ def test_a_worker_shows_its_devices_jobs_attempts_and_events(api: Api, admin: Re
     api.rig.clock.advance(60)
     api.rig.tick.run()
     assert worker.claim_one().fence.job_id == job_id
+    api.rig.clock.advance(1)
     page = admin.page(f"/workers/{worker.id}?over=6h")
     for text in (
         "GPUs in use and idle",
@@ -163,8 +164,8 @@ def test_a_new_worker_is_shown_its_token_once(api: Api, admin: Reader) -> None:
     assert f"{api.url}&#34;" in line.text
     assert "It works once, and expires on" in line.text
     page = admin.page("/workers?status=connecting")
-    assert page.count("not joined yet") == page.count("its line or token expires:") == 2
-    assert "not joined yet" in admin.page(here)
+    assert page.count("not connected yet") == page.count("its line or token expires:") == 2
+    assert "not connected yet" in admin.page(here)
     wrong = admin.post("/workers/new", shown="/workers/new", name="x", labels="zone")
     assert wrong.status_code == 422
     assert "zone=eu" in wrong.text

@@ -167,13 +167,16 @@ def test_the_use_of_the_last_hours_is_the_sum_of_all_stretches(rig: Rig) -> None
     box.renew()
     rig.submit(gpus=2, queue="night")
     rig.clock.advance(step / 2)
+    # No more of the step has been than from its middle until now.
+    (half,) = use_over_time(rig.database, Span.WEEK, now=rig.clock.now)[-1:]
+    assert (half["at"], half["until"], half["waiting"]) == (began, rig.clock.now, 1)
     grant = box.claim_one()
     rig.submit(owner="bob")
     rig.clock.advance(step)
     rig.finish(grant, Reason.EXIT_CODE)
     rig.clock.advance(step * 1.5)
     rows = last()
-    assert rows[0]["at"] == began
+    assert (rows[0]["at"], rows[-1]["until"]) == (began, rig.clock.now - timedelta(minutes=1))
     assert [(row["mean_s"], row["longest_s"]) for row in rows] == [(150, 150), *[(None, None)] * 2]
     # It waited for half a step, ran for one, and waits again after a pause of ten seconds; bob's
     # has waited since the middle of the first step.

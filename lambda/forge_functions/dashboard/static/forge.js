@@ -210,7 +210,7 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
   const around = (side) => ({ data: [all] }, from, to) => all.length === 1 ? [all[0] - 1800, all[0] + 1800] : [from - side, to + side];
   const draw = (root) => $$("[data-chart]", root).forEach((figure) => {
     const place = $(".chart-place", figure);
-    const { x, series } = JSON.parse(figure.dataset.chart);
+    const { x, series, range } = JSON.parse(figure.dataset.chart);
     const bars = figure.dataset.kind !== "line";
     const daily = figure.dataset.kind === "days";
     const font = `12px ${getComputedStyle(document.body).fontFamily}`;
@@ -225,7 +225,7 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
         { ...axis, size: 40, ...(bars && !daily ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000] } : {}), values: (_u, splits) => splits.map((v) => number.format(v)) },
       ],
       // The first and the last bar are as broad as the others.
-      scales: { x: { range: around(bars ? (x[1] - x[0]) / 2 : 0) }, y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
+      scales: { x: { range: range ?? around(bars ? (x[1] - x[0]) / 2 : 0) }, y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
       series: [{}, ...series.map((one, i) => (bars
         ? { label: one.label, width: 0, fill: colour(one.tone), points: { show: false }, paths: uPlot.paths.bars({ size: [0.7, 40] }) }
         : { label: one.label, width: 1.5, stroke: colour(one.tone), dash: i ? [6, 3] : [], points: { size: 6, fill: colour(one.tone), filter: lonely }, spanGaps: false })),

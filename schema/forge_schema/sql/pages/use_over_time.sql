@@ -8,7 +8,7 @@
 WITH span AS MATERIALIZED (
     SELECT
         %(until)s::timestamptz - %(count)s::integer * %(step)s::interval AS since,
-        %(until)s::timestamptz AS until,
+        %(now)s::timestamptz AS now,
         extract(EPOCH FROM %(step)s::interval)::float8 AS step_s
 ),
 mine AS MATERIALIZED (
@@ -71,10 +71,16 @@ placed AS (
         greatest(extract(EPOCH FROM point.at - span.since)::float8 / span.step_s, 0) AS place
     FROM point
     CROSS JOIN span
-    WHERE point.at < span.until
+    WHERE point.at < span.now
 ),
--- `part` is what is left of its own step; of the first that has anything, the time before counts for
--- nothing.
+-- Time before there was anything counts for nothing, and so does what is yet to come.
+bounds AS MATERIALIZED (
+    SELECT
+        (SELECT min(place) FROM placed) AS first,
+        extract(EPOCH FROM span.now - span.since)::float8 / span.step_s AS last
+    FROM span
+),
+-- `part` is what is left of its own step.
 summed AS (
     SELECT
         floor(placed.place)::integer AS step,
@@ -84,14 +90,15 @@ summed AS (
         sum(workers) AS workers, sum(workers * part) AS present,
         sum(gpus) AS gpus, sum(gpus * part) AS owned
     FROM placed
-    CROSS JOIN (SELECT min(place) AS place FROM placed) AS first
+    CROSS JOIN bounds
     CROSS JOIN LATERAL (
         SELECT
-            (floor(placed.place) + 1 - placed.place)
-            / CASE
-                WHEN floor(placed.place) > floor(first.place) THEN 1
-                ELSE floor(first.place) + 1 - first.place
-            END AS part
+            floor(placed.place) AS since,
+            least(floor(placed.place) + 1, bounds.last) AS until
+    ) AS its
+    CROSS JOIN LATERAL (
+        SELECT
+            (its.until - placed.place) / (its.until - greatest(its.since, bounds.first)) AS part
     ) AS rest
     GROUP BY 1
 ),
@@ -103,11 +110,14 @@ begun AS (
         extract(EPOCH FROM max(claimed_at - ready_at))::float8 AS longest_s
     FROM stretch
     CROSS JOIN span
-    WHERE rank = 0 AND claimed_at >= span.since AND claimed_at < span.until
+    WHERE rank = 0 AND claimed_at >= span.since AND claimed_at < span.now
     GROUP BY 1
 )
 SELECT
-    span.since + step.number * %(step)s::interval AS at,
+    span.since + %(step)s::interval * CASE
+        WHEN floor(bounds.first) = step.number THEN bounds.first ELSE step.number
+    END AS at,
+    least(span.since + (step.number + 1) * %(step)s::interval, span.now) AS until,
     greatest(coalesce(sum(summed.waiting) OVER earlier, 0) + coalesce(summed.waited, 0), 0)::float8
         AS waiting,
     greatest(coalesce(sum(summed.running) OVER earlier, 0) + coalesce(summed.ran, 0), 0)::float8
@@ -120,6 +130,7 @@ SELECT
         AS gpus,
     coalesce(begun.jobs, 0) AS begun, begun.mean_s, begun.longest_s
 FROM span
+CROSS JOIN bounds
 CROSS JOIN generate_series(0, %(count)s::integer - 1) AS step (number)
 LEFT JOIN summed ON summed.step = step.number
 LEFT JOIN begun ON begun.step = step.number
