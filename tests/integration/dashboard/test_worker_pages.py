@@ -164,7 +164,8 @@ def test_a_new_worker_is_shown_its_token_once(api: Api, admin: Reader) -> None:
     assert f"{api.url}&#34;" in line.text
     assert "It works once, and expires on" in line.text
     page = admin.page("/workers?status=connecting")
-    assert page.count("not connected yet") == page.count("its line or token expires:") == 2
+    # In each row, and in the count above them.
+    assert (page.count("not connected yet"), page.count("its line or token expires:")) == (3, 2)
     assert "not connected yet" in admin.page(here)
     wrong = admin.post("/workers/new", shown="/workers/new", name="x", labels="zone")
     assert wrong.status_code == 422
