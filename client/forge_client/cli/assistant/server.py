@@ -43,6 +43,7 @@ INSTRUCTIONS = (
 # What stands for commands in the hints of errors.
 TOOLS = {
     "client.sweeps() lists the sweeps": "jobs('sweep:*') lists the jobs of sweeps",
+    "client.jobs() lists the jobs": "jobs() lists them",
 }
 IN_JSON = {"write a table, as in { name = value }": 'write an object, as in {"name": "value"}'}
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)

@@ -149,8 +149,10 @@ def _of_an_option(error: Any) -> str:  # noqa: ANN401 - as above
     if given in {name for param in error.ctx.find_root().command.params for name in param.opts}:
         path = error.ctx.command_path.partition(" ")[2]
         return f"{given} stands before the command: write `forge {given} … {path}`"
-    near = [*filter(None, [_meant(given, error.ctx.command)])] or sorted(error.possibilities or ())
-    also = f"; did you mean {names_text(near, len(near), last='or')}?" if near else ""
+    near = _meant(given, error.ctx.command) or next(
+        iter(get_close_matches(given, error.possibilities or (), 1, CLOSE)), ""
+    )
+    also = f"; did you mean {near}?" if near else ""
     return f"there is no option {given}{also}"
 
 
