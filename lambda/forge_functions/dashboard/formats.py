@@ -21,7 +21,7 @@ MINUS, BY = "\u2212", "\u00d7"
 # Characters of a detail in a list, and of the title that has more of it.
 SUMMARY, TITLE = 100, 2000
 FRAME = re.compile(r"(?:^|\s)={3,}(?=\s|$)")
-TWICE = re.compile(r"failed (?:to start )?the same way twice: ")
+TWICE = re.compile(r"failed (?:to start )?the same way twice: |(?<= tasks failed) as before(?=: )")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 # From so many times as much on, a factor is easier to read than a percentage.
 TIMES, MOST_WRITTEN = 10, 1e6

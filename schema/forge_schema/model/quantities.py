@@ -144,6 +144,11 @@ def counted_range(least: int, most: int, noun: str) -> str:
     return counted(least, noun) if most == least else f"{least} to {counted(most, noun)}"
 
 
+def numbered(job_id: int, task: int | None) -> str:
+    """Return a job's id, and the number of one of its tasks."""
+    return str(job_id) if task is None else f"{job_id}.{task}"
+
+
 def names_text(names: Sequence[str], most: int = 3, *, last: str = "and") -> str:
     """Format names: `a, b and c`, or of more than `most`, `a, b, c and 5 more`."""
     shown = [*names[:most]]

@@ -276,6 +276,26 @@ def test_what_a_function_raised_is_shown_once(api: Api, ann: Guest) -> None:
     assert ("\n".join(lines[:-1]) + "</pre>" in shown, shown.count("  a call")) == (True, 1)
     assert 'id="result"' not in shown
 
+    tasks: list[Any] = [
+        {"state": "succeeded", "parameters": {"lr": 0.5}, "result": {"acc": 1}, "seconds": 3},
+        {"state": "failed", "parameters": {"lr": 7}, "result": {"raised": raised}, "seconds": 1},
+        {"seconds": 1e300},
+        None,
+    ]
+    packed = api.rig.submit(owner="ann", name="pack", max_failures=1, backoff_s=0)
+    for did, twice in (("failed", ""), ("failed as before", "failed the same way twice: ")):
+        grant = api.rig.worker().claim_one()
+        api.rig.records.add_result(grant.fence, {"forge_tasks": tasks})
+        detail = "\n".join([twice + lines[-1], *lines, f"1 of 4 tasks {did}: 1"])
+        api.rig.finish(grant, Reason.EXIT_CODE, exit_code=1, detail=detail)
+        api.rig.tick.run()
+    shown = re.sub(r"(\s*</?\w[^>]*>\s*)+", "|", ann.page(f"/jobs/{packed}"))
+    assert f"|{packed}.0|✓|succeeded|lr=0.5|3 s|acc=1|{packed}.1|✕|failed|lr=7|1 s|" in shown
+    assert f"|1 s|ValueError: too big|{packed}.2|" in shown
+    assert (shown.count("  a call"), "forge_tasks" in shown) == (1, False)
+    runs = ann.page("/runs?q=name:pack")
+    assert re.findall(r'<tr id="row-([\d.]+)"', runs) == [f"{packed}.{n}" for n in range(4)]
+
 
 def test_a_job_on_several_machines_shows_its_ranks_in_order(api: Api, ann: Guest) -> None:
     run = running(api.rig, same="zone", labels={"zone": "eu"}, max_failures=1, backoff_s=0)

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from forge_schema.model.quantities import counted, names_text
+from forge_schema.model.quantities import counted, names_text, numbered
 from forge_schema.model.results import SweepPoint
 from forge_schema.model.spec import MOST_PARALLEL
 
-from forge_client.cli.jobs.runs import numbered
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.command_line import JobCommand, VerbNames
 from forge_client.cli.options.names import sweeps, teams

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from forge_schema.model.quantities import counted
+from forge_schema.model.quantities import counted, numbered
 from forge_schema.model.results import (
     ANY_METRIC,
     FIELDS,
@@ -237,11 +237,6 @@ def _show_groups(
         output.show(rows, _group_columns(by), form, nothing="no job matches")
     if groups.more:
         _say_more("counted")
-
-
-def numbered(job_id: int, task: int | None) -> str:
-    """Return a job's id, and the number of one of its tasks."""
-    return str(job_id) if task is None else f"{job_id}.{task}"
 
 
 def revision(run: Run) -> str:

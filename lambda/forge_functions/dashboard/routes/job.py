@@ -1,6 +1,7 @@
 """One job: its status, attempts, explanation and output."""
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
@@ -44,8 +45,36 @@ WORKERS = 5
 FAILING = (Verdict.FAILED, Verdict.ERROR)
 # Tests of a page; `forge tests` lists all.
 TESTS = 200
+# The tasks of a job in its result, of which `forge runs` lists the rest.
+TASKS, MOST_TASKS, LONG_S = "forge_tasks", 200, 1e9
 # What ran for less may have ended before it was measured.
 SAMPLED_S = 15
+
+
+@dataclass(frozen=True)
+class Task:
+    """One of the tasks of a job: how it ended, and what it found or raised, in a line."""
+
+    state: str
+    parameters: dict[str, Any]
+    seconds: float | None
+    said: str
+    values: dict[str, Any]
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any], ended: str) -> "Task":
+        """Return a task as its job, which `ended` so, told of it: nothing there is believed."""
+        result = _mapping(entry.get("result"))
+        raised = _mapping(result.get("raised"))
+        said = [text for key in ("type", "message") if (text := raised.get(key))]
+        seconds, state = entry.get("seconds"), entry.get("state")
+        return cls(
+            state=state if state in {"succeeded", "failed"} else ended,
+            parameters=_mapping(entry.get("parameters")),
+            seconds=seconds if isinstance(seconds, int | float) and 0 <= seconds < LONG_S else None,
+            said=": ".join(map(str, said)) or str(entry.get("detail") or ""),
+            values={} if raised else result,
+        )
 
 
 @dataclass
@@ -126,6 +155,13 @@ class JobPageData:
         if not self.job.state.terminal:
             return None
         return self.shared.service(self.who).findings.result(self.job.job_id).values
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks of a job that made many; what else is in its result is then not shown."""
+        found = (self.result or {}).get(TASKS)
+        entries = found if isinstance(found, list) else []
+        return [Task.of(_mapping(entry), self.job.state) for entry in entries[:MOST_TASKS]]
 
     @property
     def traceback(self) -> str | None:
@@ -270,6 +306,10 @@ def preempt(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) 
         t("Its worker was asked to give the job back.") if asked else t("The job is not running.")
     )
     return after(request, _path(job.job_id), message)
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _path(job_id: int) -> str:

@@ -10,6 +10,7 @@ from fastapi import Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.job_filter import KEYS
 from forge_schema.model.fields import Text, Word
+from forge_schema.model.quantities import numbered
 from forge_schema.model.results import (
     ANY_METRIC,
     FIELDS,
@@ -214,6 +215,11 @@ class Table(JobList):
     def _is_sorted_by(self, column: str) -> bool:
         """Tell whether the address means a column, whose table it need not name: `lr`."""
         return self.sort in {column, column.partition(".")[2] or column}
+
+    @staticmethod
+    def numbered(run: Run) -> str:
+        """Return the number of a run's job, with that of its task if it was one of many."""
+        return numbered(run.job_id, run.task)
 
     @staticmethod
     def outline(run: Run) -> str:
