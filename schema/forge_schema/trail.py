@@ -83,6 +83,15 @@ SAID = {
     "login_refused": "Login refused",
     "logout": "Logged out",
 }
+# What a caller was refused, by the method and path; of others, these are told as they are.
+REFUSED = {
+    "POST /api/v1/admin/keys": "Refused to make a key",
+    "POST /api/v1/admin/invitations": "Refused to invite people",
+    "POST /api/v1/admin/workers": "Refused to create a worker",
+    "POST /api/v1/admin/approvals": "Refused to approve jobs",
+    "POST /api/v1/queue/submit": "Refused to submit jobs",
+    "POST /api/v1/queue/cancel": "Refused to cancel jobs",
+}
 # Of no use to people, or told by the sentence.
 SILENT = {
     "boot_id", "signs", "session", "request", "from", "said", "attempt", "rank", "inputs", "token",
@@ -131,6 +140,8 @@ def in_words(action: str, fields: Mapping[str, Any], say: Callable[..., str] = f
         say: fills in a sentence, or a word without values, in the reader's language.
     """
     sentence = SAID.get(action)
+    if action == "refused":
+        sentence = REFUSED.get(f"{fields.get('method')} {fields.get('path')}", sentence)
     if sentence is None:
         text = _of_all(action, fields)
         return text[:1].upper() + text[1:]

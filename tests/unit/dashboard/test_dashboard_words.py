@@ -28,7 +28,7 @@ from forge_schema.model.states import (
     reason_in_words,
 )
 from forge_schema.read.report_definitions import REPORTS, ReportGroup
-from forge_schema.trail import SAID
+from forge_schema.trail import REFUSED, SAID
 from jinja2 import nodes
 
 FOLDER = Path(forge_functions.dashboard.__file__).parent
@@ -110,9 +110,8 @@ def protocol() -> set[str]:
     reasons = {reason_in_words(reason) for reason in Reason}
     events = {event.replace("_", " ") for event in (*Occasion, "test")}
     advice = {*ADVICE.values(), CORRECT_IT, READ_OUTPUT, RETRY_IT, UPLOADED_ANEW}
-    return (
-        enums | events | reasons | abouts | advice | set(MARKS) | set(THEMES) | set(SAID.values())
-    )
+    trail = {*SAID.values(), *REFUSED.values()}
+    return enums | events | reasons | abouts | advice | set(MARKS) | set(THEMES) | trail
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

@@ -52,6 +52,20 @@ def test_every_action_that_the_trail_knows_has_words() -> None:
         ("promoted", {"actor": "sweeper"}, "Job queued", "Forge itself", {}),
         ("deleted", {"detail": {"name": "{x}", "n": 0}}, "Job {x} deleted", "ann", {"n": 0}),
         ("annotated", {"detail": {"tags_added": ["paper"]}}, "Tagged paper", "ann", {}),
+        (
+            "refused",
+            {"detail": {"method": "POST", "path": "/api/v1/admin/keys", "status": 403}},
+            "Refused to make a key",
+            "ann",
+            {"status": 403},
+        ),
+        (
+            "refused",
+            {"detail": {"method": "PUT", "path": "/api/v1/admin/keys", "status": 403}},
+            "Refused: PUT /api/v1/admin/keys",
+            "ann",
+            {"status": 403},
+        ),
         ("made_later", {"detail": {"why": "new"}}, "Made later", "ann", {"why": "new"}),
     ],
 )
