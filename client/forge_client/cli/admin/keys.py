@@ -1,5 +1,6 @@
 """`forge key` and `forge invite`: API keys, and lines with which people get one of their own."""
 
+import sys
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -206,7 +207,9 @@ def invite(
             line = invitation_line(url, made.text, trust)
             lines.append({"owner": owner, "key": made.id, "line": line})
             if form is Format.TABLE:
-                narration.say(f"for {owner}:")
+                # Beside its line; in a file they are in the order of the people.
+                if sys.stdout.isatty():
+                    narration.say(f"for {owner}:")
                 # At once: what fails for the next person keeps nobody from the line.
                 print(line, flush=True)  # noqa: T201 - the data
     if form is not Format.TABLE:
