@@ -11,6 +11,7 @@ from math import isfinite, prod
 from typing import Any
 
 from forge_schema.model.quantities import counted
+from forge_schema.model.results import REPEAT
 
 from forge_client.errors import ClientError
 from forge_client.project import no_command
@@ -18,8 +19,6 @@ from forge_client.project.request import Request
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}")
-# Number of the job among those with the same parameters, counted from 1.
-REPEAT = "repeat"
 # A number as JSON has it. `01`, `+5`, `1_000` and `.5` are none: they keep their zeros and signs.
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 # JSON would take these for numbers too, and lose what they say: a version such as `3.10`, and the

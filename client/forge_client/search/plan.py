@@ -5,7 +5,7 @@ from math import isfinite, prod
 from typing import Any, Self
 
 from forge_schema.model.quantities import counted
-from forge_schema.model.results import number_of
+from forge_schema.model.results import TRIAL, number_of
 from forge_schema.model.spec import SHOWN
 from pydantic import BaseModel, ConfigDict
 
@@ -20,8 +20,6 @@ from forge_client.project.matrix import (
     text_of,
 )
 
-# A placeholder and a parameter of every job: the number of its trial, counted from 0.
-TRIAL = "trial"
 # What a search may be resumed with, and what a repeated `run` must have as it was.
 LIMITS = {
     "trials": "--trials",

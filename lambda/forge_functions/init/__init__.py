@@ -201,11 +201,10 @@ def _require_its_own(given: Answers, server: Mapping[str, str]) -> None:
     with _environment(server), Database(server["FORGE_DATABASE_URL"], size=1) as database:
         store = open_store(server["FORGE_STORE_URL"])
         other = other_store(database, store.url, store.size)
-        empty = not has_objects(database)
+        kept = read(given.file).get("FORGE_STORE_URL")
+        if not other or (kept == other and not has_objects(database)):
+            return
     told = f"the queue in this database keeps its objects in {other}, not in {store.url}"
-    kept = read(given.file).get("FORGE_STORE_URL")
-    if not other or (empty and kept == other):
-        return
     if kept == store.url:
         say(f"beware: {told}, which it was here before, too")
     elif kept == other:

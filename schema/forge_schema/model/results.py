@@ -24,8 +24,8 @@ FIELDS = (
 SPENT = ("seconds", "gpu_seconds", "energy_j", "cost", "last_seconds")
 TABLES = ("parameters", "metrics", "result")
 KINDS = ("best", "min", "max", "last")
-# Parameters that only number the jobs of a benchmark's point, and the trials of a search.
-NUMBERS = ("repeat", "trial")
+# Parameters that only number: the jobs of a benchmark's point from 1, a search's trials from 0.
+NUMBERS = REPEAT, TRIAL = "repeat", "trial"
 # Instead of a metric's name: whichever metric is the best to draw.
 ANY_METRIC = "*"
 # The words of a metric's name, also of one like `valLoss`.

@@ -129,9 +129,10 @@ def resume(context: typer.Context, queue: QueueName) -> None:
 def remove(context: typer.Context, queue: QueueName, yes: SureOption = False) -> None:
     """Remove a queue that no job is in, as one that a typo made. A later job makes it again."""
     with backend_of(context) as backend:
-        require_queue(queue, _queues(backend))
-        now = next(row for row in backend.admin.queues() if row.name == queue)
-        ask(f"Remove the queue {queue}?", yes=yes, lost=f"its settings go: {_limits(now)}")
+        queues = {row.name: row for row in backend.admin.queues()}
+        require_queue(queue, [*queues])
+        lost = f"its settings go: {_limits(queues[queue])}"
+        ask(f"Remove the queue {queue}?", yes=yes, lost=lost)
         backend.admin.remove_queue(queue)
     narration.say(f"queue {queue} removed")
 

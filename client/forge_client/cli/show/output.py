@@ -140,8 +140,12 @@ def inline(value: object) -> str:
 def brief(value: object, most: int = LONGEST) -> str:
     """Return a value on one line; on a terminal only its beginning, if it is long."""
     text = " ".join(inline(value).split())
-    fits = len(text) <= most or not sys.stdout.isatty()
-    return text if fits else f"{text[: most - 1]}…"
+    return shortened(text, most) if sys.stdout.isatty() else text
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text, or only its beginning if it is longer than `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def plain(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type

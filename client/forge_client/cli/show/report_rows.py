@@ -13,7 +13,7 @@ from forge_schema.model.reading import REPORT_SINCE
 from forge_schema.read.report_definitions import REPORTS, Report, over_time
 
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Column, Format, brief, plain
+from forge_client.cli.show.output import Column, Format, brief, plain, shortened
 from forge_client.cli.show.plot import sparkline
 
 if TYPE_CHECKING:
@@ -166,8 +166,7 @@ def _reader(key: str) -> Callable[[dict[str, Any]], object]:
 def _short(value: object) -> str:
     """Return a value on a line; on a terminal without what only programs need of it."""
     if not sys.stdout.isatty():
-        text = brief(value)
-        return text if len(text) <= LONGEST_PIPED else f"{text[: LONGEST_PIPED - 1]}…"
+        return shortened(brief(value), LONGEST_PIPED)
     if isinstance(value, datetime):
         return value.astimezone().strftime("%Y-%m-%d %H:%M")
     if isinstance(value, str) and DIGEST.fullmatch(value):
